@@ -2,9 +2,10 @@
 // accepts.
 //
 // When the prompt has not opened the reasoning, the answer may begin either with the mark that opens it or with what
-// the grammar allows. The grammar applies to the text after the mark that closes the reasoning. When the budget is
-// used up, the closing mark is the only text that may come next. Ownership: a rule owns its constraints; the grammar
-// and the tokenizer belong to the caller and must outlive it. Threads: one at a time.
+// the grammar allows. Where that mark has several tokens, its first one opens it if it is a special token, and the
+// others are then the only ones that may come. The grammar applies to the text after the mark that closes the
+// reasoning. When the budget is used up, the closing mark is the only text that may come next. Ownership: a rule owns
+// its constraints; the grammar and the tokenizer belong to the caller and must outlive it. Threads: one at a time.
 #ifndef QUERN_ANSWER_RULE_H
 #define QUERN_ANSWER_RULE_H
 

@@ -1,5 +1,5 @@
 // Command R and Cohere 2: LayerNorm, and the two halves of a block side by side after one norm. In Cohere 2 only layers
-// with a window rotate.
+// with a window rotate. PLaMo: the same block with RMS norms.
 #include "models/families.h"
 
 static struct tensor *block(struct build *b, int layer, struct tensor *x, const struct attention *a, enum scaled scaled)
@@ -48,4 +48,19 @@ struct tensor *build_cohere2(struct build *b)
     }
     x = build_output(b, x); // (n, n_vocab)
     return build_scale(b, "output_scaled", x, logit_scale);
+}
+
+struct tensor *build_plamo(struct build *b)
+{
+    build_read_rms(b);
+    struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
+    rope.n_rot = b->dim_k;                                      // whatever the key says
+    struct tensor *angles = build_rope(b, "rope", &rope, NULL); // (n_tok, n_rot)
+    struct tensor *x = build_embed(b, 1);                       // (n_tok, n_embd)
+    for (int i = 0; i < b->n_layer; i++) {
+        struct attention a = attention_of(b, i);
+        a.angles = angles, a.layout = ROPE_NEOX;
+        x = block(b, i, x, &a, SCALED_NOT);
+    }
+    return build_output(b, x); // (n, n_vocab)
 }

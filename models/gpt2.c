@@ -1,4 +1,4 @@
-// GPT-2: LayerNorm, learned positions, an MLP without a gate, and biases in all norms and matrices.
+// GPT-2 and StarCoder: LayerNorm, learned positions, an MLP without a gate, and biases in all norms and matrices.
 #include "models/families.h"
 
 struct tensor *build_gpt2(struct build *b)
@@ -22,4 +22,9 @@ struct tensor *build_gpt2(struct build *b)
         x = graph_add(b->g, "ffn_residual", x, y);               // (n, n_embd)
     }
     return build_output(b, x); // (n, n_vocab)
+}
+
+struct tensor *build_starcoder(struct build *b)
+{
+    return build_gpt2(b);
 }

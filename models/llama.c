@@ -123,6 +123,67 @@ struct tensor *build_internlm2(struct build *b)
     return blocks(b, &f);
 }
 
+struct tensor *build_xverse(struct build *b)
+{
+    build_read_rms(b);
+    struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
+    struct block f = {.layout = ROPE_NORM, .ffn_scaled = SCALED_NOT};
+    f.angles = build_rope(b, "rope", &rope, NULL);
+    return blocks(b, &f);
+}
+
+struct tensor *build_exaone(struct build *b)
+{
+    build_read_rms(b);
+    struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
+    struct block f = {.layout = ROPE_NEOX, .ffn_scaled = SCALED_NOT};
+    f.angles = build_rope_with_factors(b, "rope", &rope);
+    return blocks(b, &f);
+}
+
+// Factors of rope that a file of this family may hold are for nothing.
+struct tensor *build_pangu_embedded(struct build *b)
+{
+    build_read_rms(b);
+    struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
+    struct block f = {.layout = ROPE_NEOX, .ffn_scaled = SCALED_NOT};
+    f.angles = build_rope(b, "rope", &rope, NULL);
+    return blocks(b, &f);
+}
+
+// Models that run through their layers several times are refused.
+struct tensor *build_nanbeige(struct build *b)
+{
+    build_read_rms(b);
+    if (hparam_int_or(&b->h, "num_loops", 1, INT32_MAX, 1) > 1)
+        hparam_refuse(&b->h, "num_loops", "layers that run more than once are not supported");
+    struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
+    struct block f = {.layout = ROPE_NORM, .ffn_scaled = SCALED_RESULT};
+    f.angles = build_rope_with_factors(b, "rope", &rope);
+    return blocks(b, &f);
+}
+
+// The widths and heads of each layer differ. Layers without attention or without a feed-forward are refused by their
+// keys.
+struct tensor *build_deci(struct build *b)
+{
+    build_read_rms(b);
+    struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
+    struct block f = {.layout = ROPE_NORM, .ffn_scaled = SCALED_NOT};
+    f.angles = build_rope_with_factors(b, "rope", &rope);
+    return blocks(b, &f);
+}
+
+// Orion has LayerNorm.
+struct tensor *build_orion(struct build *b)
+{
+    build_read_layer_norm(b);
+    struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
+    struct block f = {.layout = ROPE_NEOX, .ffn_scaled = SCALED_NOT};
+    f.angles = build_rope(b, "rope", &rope, NULL);
+    return blocks(b, &f);
+}
+
 // Files with an attention temperature scale queries from the end of the original context on.
 static void refuse_temperature(struct build *b, const struct rope *rope)
 {

@@ -1,4 +1,5 @@
-// StarCoder 2, Nemotron and Arcee: the block of Llama with a feed-forward that has no gate. The first two have LayerNorm.
+// StarCoder 2, CodeShell, Nemotron, Jais 2 and Arcee: the block of Llama with a feed-forward that has no gate. All but
+// Arcee have LayerNorm.
 #include "models/families.h"
 
 static struct tensor *blocks(struct build *b, struct tensor *angles, enum rope_layout layout, enum act_kind act)
@@ -26,11 +27,21 @@ struct tensor *build_starcoder2(struct build *b)
     return blocks(b, build_rope(b, "rope", &rope, NULL), ROPE_NEOX, ACT_GELU_TANH);
 }
 
+struct tensor *build_codeshell(struct build *b)
+{
+    return build_starcoder2(b);
+}
+
 struct tensor *build_nemotron(struct build *b)
 {
     build_read_layer_norm(b);
     struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
     return blocks(b, build_rope(b, "rope", &rope, NULL), ROPE_NEOX, ACT_RELU2);
+}
+
+struct tensor *build_jais2(struct build *b)
+{
+    return build_nemotron(b);
 }
 
 struct tensor *build_arcee(struct build *b)

@@ -196,21 +196,27 @@ Test(answer, calls_as_python_writes_them)
           "{\"name\": \"g\", \"arguments\": {\"d\": true}}]");
 }
 
-Test(answer, a_call_that_cannot_be_read_is_counted_and_left_out)
+Test(answer, calls_with_words_as_keys_and_marks_around_strings)
 {
-    static const char *const texts[] = {"<tool_call>{\"name\": \"f\"</tool_call>", "<tool_call>nonsense",
-                                        "<tool_call>{\"name\": 1, \"arguments\": {}}</tool_call>",
-                                        "<tool_call>[[[[</tool_call>",
-                                        "<tool_call>{\"name\": \"f\", \"arguments\": 3}"};
-    struct answer_style style = {.tools = TOOLS_JSON_TAG, .call_open = "<tool_call>", .call_close = "</tool_call>"};
-    for (size_t i = 0; i < COUNT_OF(texts); i++) {
+    check("<|channel>thought <|tool_call>call:", "",
+          "<|channel>thought\nHm.<channel|><|tool_call>call:f{a:<|\"|>x, \"y\"}<|\"|>,b:[1,-2.5,<|\"|>z<|\"|>],"
+          "c:{k:null,<|\"|>l m<|\"|>:1},d:true}<tool_call|><|tool_call>call:g{}<tool_call|>",
+          "R(Hm.)T(<|tool_call>call:f{a:<|\"|>x, \"y\"}<|\"|>,b:[1,-2.5,<|\"|>z<|\"|>],"
+          "c:{k:null,<|\"|>l m<|\"|>:1},d:true}<tool_call|><|tool_call>call:g{}<tool_call|>)",
+          "[{\"name\": \"f\", \"arguments\": {\"a\": \"x, \\\"y\\\"}\", \"b\": [1, -2.5, \"z\"], \"c\": "
+          "{\"k\": null, \"l m\": 1}, \"d\": true}}, {\"name\": \"g\", \"arguments\": {}}]");
+}
+
+static void expect_bad(const struct answer_style *style, const char *const *texts, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
         struct shown s = {.part = -1};
         struct arena arena = {0};
         struct error err = {0};
         struct answer a;
         struct value calls;
         size_t bad;
-        answer_begin(&a, &style, show, &s);
+        answer_begin(&a, style, show, &s);
         push_cut(&a, str_from(texts[i]), 7);
         cr_expect_eq(answer_end(&a, &err), 0);
         cr_expect_eq(answer_tool_calls(&a, &arena, &calls, &bad, &err), 0, "%s", err.text);
@@ -220,6 +226,33 @@ Test(answer, a_call_that_cannot_be_read_is_counted_and_left_out)
         arena_free(&arena);
         text_free(&s.text);
     }
+}
+
+Test(answer, a_call_that_cannot_be_read_is_counted_and_left_out)
+{
+    static const char *const texts[] = {"<tool_call>{\"name\": \"f\"</tool_call>", "<tool_call>nonsense",
+                                        "<tool_call>{\"name\": 1, \"arguments\": {}}</tool_call>",
+                                        "<tool_call>[[[[</tool_call>",
+                                        "<tool_call>{\"name\": \"f\", \"arguments\": 3}"};
+    struct answer_style style = {.tools = TOOLS_JSON_TAG, .call_open = "<tool_call>", .call_close = "</tool_call>"};
+    expect_bad(&style, texts, COUNT_OF(texts));
+}
+
+Test(answer, a_call_in_braces_that_cannot_be_read_is_counted)
+{
+    static const char *const texts[] = {"<|tool_call>call:f{a:1",
+                                        "<|tool_call>call:f",
+                                        "<|tool_call>f{}<tool_call|>",
+                                        "<|tool_call>call:{}<tool_call|>",
+                                        "<|tool_call>call:f{a}<tool_call|>",
+                                        "<|tool_call>call:f{a:<|\"|>x}<tool_call|>"};
+    struct answer_style style = {.tools = TOOLS_BRACES,
+                                 .call_open = "<|tool_call>",
+                                 .call_close = "<tool_call|>",
+                                 .name_open = "call:",
+                                 .name_close = "{",
+                                 .value_open = "<|\"|>"};
+    expect_bad(&style, texts, COUNT_OF(texts));
 }
 
 static int refuse(void *arg, enum answer_part part, struct str text)

@@ -138,6 +138,12 @@ static const struct golden arch[] = {
     {"arch/mamba2-dense.gguf", 1e-12},     {"arch/jamba-dense.gguf", 1e-12},
     {"arch/falcon-h1-dense.gguf", 1e-12},  {"arch/granitehybrid-dense.gguf", 1e-12},
     {"arch/nemotron_h-dense.gguf", 1e-12}, {"arch/gemma4-dense.gguf", 1e-4},
+    {"more/qwen-dense.gguf", 1e-12},       {"more/xverse-dense.gguf", 1e-12},
+    {"more/exaone-dense.gguf", 1e-12},     {"more/orion-dense.gguf", 1e-12},
+    {"more/deci-dense.gguf", 1e-12},       {"more/openelm-dense.gguf", 1e-12},
+    {"more/nanbeige-dense.gguf", 1e-12},   {"more/pangu-embedded-dense.gguf", 1e-12},
+    {"more/plamo-dense.gguf", 1e-12},      {"more/starcoder-dense.gguf", 1e-7},
+    {"more/codeshell-dense.gguf", 1e-7},   {"more/jais2-dense.gguf", 1e-12},
 };
 
 Test(models, plain_c_agrees_with_golden_architectures)
@@ -283,7 +289,8 @@ Test(models, list_names_every_family)
             list.data,
             "llama mistral3 qwen2 qwen2vl qwen3 qwen3moe qwen3vl smollm3 internlm2 ernie4_5 arcee seed_oss "
             "granite granitemoe minicpm chatglm glm4 exaone4 hunyuan-dense olmo olmo2 olmoe command-r "
-            "cohere2 gemma gemma2 gemma3 gemma4 gpt2 gptneox starcoder2 stablelm nemotron falcon phi2 phi3 phimoe") ==
+            "cohere2 gemma gemma2 gemma3 gemma4 gpt2 gptneox starcoder2 stablelm nemotron falcon "
+            "qwen xverse exaone orion deci openelm nanbeige pangu-embedded plamo starcoder codeshell jais2 phi2 phi3 phimoe") ==
             0,
         "%s", list.data);
     text_free(&list);

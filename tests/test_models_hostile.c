@@ -281,7 +281,8 @@ static void check_refusals(const struct refusal *cases, size_t n)
 #define KNOWN                                                                                                          \
     "known are: llama mistral3 qwen2 qwen2vl qwen3 qwen3moe qwen3vl smollm3 internlm2 ernie4_5 arcee seed_oss "        \
     "granite granitemoe minicpm chatglm glm4 exaone4 hunyuan-dense olmo olmo2 olmoe command-r "                        \
-    "cohere2 gemma gemma2 gemma3 gemma4 gpt2 gptneox starcoder2 stablelm nemotron falcon phi2 phi3 phimoe"
+    "cohere2 gemma gemma2 gemma3 gemma4 gpt2 gptneox starcoder2 stablelm nemotron falcon "                             \
+    "qwen xverse exaone orion deci openelm nanbeige pangu-embedded plamo starcoder codeshell jais2 phi2 phi3 phimoe"
 
 // clang-format off
 static const struct refusal whole_cases[] = {

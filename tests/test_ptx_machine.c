@@ -137,6 +137,12 @@ static const struct golden arch[] = {
     {"more/arcee-dense.gguf", FLOATS},      {"arch/gptneox-dense.gguf", 1e-7},
     {"arch/starcoder2-dense.gguf", 1e-7},   {"arch/falcon-dense.gguf", 1e-7},
     {"arch/phi2-dense.gguf", 1e-7},         {"arch/gemma4-dense.gguf", 1e-4},
+    {"more/qwen-dense.gguf", FLOATS},       {"more/xverse-dense.gguf", FLOATS},
+    {"more/exaone-dense.gguf", FLOATS},     {"more/orion-dense.gguf", FLOATS},
+    {"more/deci-dense.gguf", FLOATS},       {"more/openelm-dense.gguf", FLOATS},
+    {"more/nanbeige-dense.gguf", FLOATS},   {"more/pangu-embedded-dense.gguf", FLOATS},
+    {"more/plamo-dense.gguf", FLOATS},      {"more/starcoder-dense.gguf", 1e-7},
+    {"more/codeshell-dense.gguf", 1e-7},    {"more/jais2-dense.gguf", FLOATS},
 #endif
 };
 

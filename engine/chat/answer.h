@@ -23,6 +23,7 @@ enum tool_format {
     TOOLS_NAME_JSON, // a mark, the name, a mark, {arguments} (Mistral, DeepSeek, Kimi, functionary)
     TOOLS_XML,       // <function=name><parameter=key>value</parameter></function> (Qwen Coder), and similar formats
     TOOLS_PYTHON,    // [name(key=value), ...] (LFM2)
+    TOOLS_BRACES,    // call:name{key:value, ...}, with strings between marks (Gemma 4)
 };
 
 enum { ANSWER_DROPS = 4 };
@@ -32,8 +33,9 @@ struct answer_style {
     enum tool_format tools;
     const char *call_open, *call_close; // marks around a call, or around all calls; call_close NULL: they extend to
                                         // the end
-    const char *name_open, *name_close; // TOOLS_NAME_JSON, TOOLS_XML: marks before and after a name
-    const char *key_open, *key_close, *value_open, *value_close; // TOOLS_XML: marks around keys and values
+    const char *name_open, *name_close; // TOOLS_NAME_JSON, TOOLS_XML, TOOLS_BRACES: marks before and after a name
+    const char *key_open, *key_close, *value_open, *value_close; // TOOLS_XML: marks around keys and values;
+        // TOOLS_BRACES: value_open is on both sides of a string
     const char *drop[ANSWER_DROPS]; // marks between parts that belong to none and are dropped; NULL after the last
 };
 

@@ -224,7 +224,7 @@ static int take_tags(struct calls *c, struct str s)
     return 0;
 }
 
-// ---- Python ----
+// ---- Python, and a form of it with words as keys and marks around strings ----
 
 struct python {
     struct calls *c;
@@ -282,7 +282,36 @@ static int python_string(struct python *p, struct value *out)
     return 0;
 }
 
+// Whether a string between marks begins here.
+static bool at_marked(const struct python *p)
+{
+    const char *mark = p->c->style->tools == TOOLS_BRACES ? p->c->style->value_open : NULL;
+    return mark && p->s.len >= strlen(mark) && !memcmp(p->s.data, mark, strlen(mark));
+}
+
+static int marked_string(struct python *p, struct value *out)
+{
+    const char *mark = p->c->style->value_open;
+    struct str text;
+    p->s = from(p->s, strlen(mark));
+    return cut(&p->s, mark, &text) ? value_string_copy(out, p->c->arena, text, p->c->err) : -1;
+}
+
 static int python_value(struct python *p, struct value *out);
+
+// A key of a dictionary: a value, or where strings have marks, a word up to the colon.
+static int python_key(struct python *p, struct value *out)
+{
+    skip(p);
+    const char *colon = p->s.len ? memchr(p->s.data, ':', p->s.len) : NULL;
+    if (p->c->style->tools != TOOLS_BRACES || at_marked(p))
+        return python_value(p, out);
+    if (!colon)
+        return -1;
+    struct str key = {p->s.data, (size_t)(colon - p->s.data)};
+    p->s = from(p->s, key.len);
+    return value_string_copy(out, p->c->arena, strip(key), p->c->err);
+}
 
 static int python_items(struct python *p, char end, struct value *out)
 {
@@ -304,7 +333,7 @@ static int python_dict(struct python *p, struct value *out)
         return -1;
     while (!take(p, '}')) {
         struct value k, v;
-        if (python_value(p, &k) || !take(p, ':') || python_value(p, &v) ||
+        if (python_key(p, &k) || !take(p, ':') || python_value(p, &v) ||
             value_dict_put(p->c->arena, out, k, v, p->c->err))
             return -1;
         if (!take(p, ','))
@@ -334,7 +363,9 @@ static int python_value(struct python *p, struct value *out)
     if (!p->s.len || p->depth == 100)
         return -1;
     p->depth++;
-    if (p->s.data[0] == '"' || p->s.data[0] == '\'')
+    if (at_marked(p))
+        status = marked_string(p, out);
+    else if (p->s.data[0] == '"' || p->s.data[0] == '\'')
         status = python_string(p, out);
     else if (take(p, '['))
         status = python_items(p, ']', out);
@@ -389,6 +420,18 @@ static int take_python(struct calls *c, struct str s)
     return 0;
 }
 
+static int take_braces(struct calls *c, struct str s)
+{
+    struct python p = {.c = c, .s = s};
+    struct str before, name;
+    struct value arguments;
+    bool named = cut(&p.s, c->style->name_open, &before) && cut(&p.s, c->style->name_close, &name);
+    if (named && strip(name).len && python_dict(&p, &arguments) == 0)
+        return push_call(c, strip(name), arguments);
+    c->bad += c->err->code == E_OK;
+    return c->err->code == E_OK ? 0 : -1;
+}
+
 // ---- All formats ----
 
 static int take_block(struct calls *c, struct str s)
@@ -404,6 +447,8 @@ static int take_block(struct calls *c, struct str s)
         return take_tags(c, s);
     case TOOLS_PYTHON:
         return take_python(c, s);
+    case TOOLS_BRACES:
+        return take_braces(c, s);
     case TOOLS_NONE:
         break;
     }

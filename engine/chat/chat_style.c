@@ -58,6 +58,8 @@ static const struct tool_family {
     {"[TOOL_CALLS]", "[ARGS]", {.tools = TOOLS_NAME_JSON, .call_open = "[TOOL_CALLS]", .name_open = "[TOOL_CALLS]", .name_close = "[ARGS]"}},
     {"[TOOL_CALLS]", NULL, {.tools = TOOLS_JSON_LIST, .call_open = "[TOOL_CALLS]"}},
     {"<TOOLCALL>", NULL, {.tools = TOOLS_JSON_TAG, .call_open = "<TOOLCALL>", .call_close = "</TOOLCALL>"}},
+    {"<|tool_call>call:", NULL, {.tools = TOOLS_BRACES, .call_open = "<|tool_call>", .call_close = "<tool_call|>",
+        .name_open = "call:", .name_close = "{", .value_open = "<|\"|>"}},
     {"<|tools_prefix|>", NULL, {.tools = TOOLS_JSON_TAG, .call_open = "<|tools_prefix|>", .call_close = "<|tools_suffix|>"}},
     {"<tool_call>", NULL, {.tools = TOOLS_JSON_TAG, .call_open = "<tool_call>", .call_close = "</tool_call>"}},
     {"<tool_calls>", NULL, {.tools = TOOLS_JSON_TAG, .call_open = "<tool_calls>", .call_close = "</tool_calls>"}},

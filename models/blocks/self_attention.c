@@ -12,10 +12,12 @@ struct attention attention_of(const struct build *b, int layer)
                               .scale = 1 / sqrtf((float)b->dim_k)};
 }
 
-static struct qkv project_fused(struct build *b, struct tensor *x, int64_t n_q, int64_t n_k, int64_t n_v)
+struct qkv attention_project_fused(struct build *b, struct tensor *x, const struct attention *a, int64_t rows,
+                                   enum scaled scaled)
 {
-    struct linear all =
-        weights_linear(&b->ws, "attn_qkv", b->n_embd, n_q + n_k + n_v, SCALED_PRODUCT, REQUIRED, b->biases);
+    int64_t n_q = (int64_t)a->n_head * a->dim_k;
+    int64_t n_k = (int64_t)a->n_head_kv * a->dim_k, n_v = (int64_t)a->n_head_kv * a->dim_v;
+    struct linear all = weights_linear(&b->ws, "attn_qkv", b->n_embd, rows, scaled, REQUIRED, b->biases);
     struct linear q = linear_rows(&b->ws, &all, 0, n_q);
     struct linear k = linear_rows(&b->ws, &all, n_q, n_k);
     struct linear v = linear_rows(&b->ws, &all, n_q + n_k, n_v);
@@ -28,7 +30,7 @@ struct qkv attention_project(struct build *b, struct tensor *x, const struct att
     int64_t n_q = (int64_t)a->n_head * a->dim_k;
     int64_t n_k = (int64_t)a->n_head_kv * a->dim_k, n_v = (int64_t)a->n_head_kv * a->dim_v;
     if (weights_has(&b->ws, "attn_qkv.weight"))
-        return project_fused(b, x, n_q, n_k, n_v);
+        return attention_project_fused(b, x, a, n_q + n_k + n_v, SCALED_PRODUCT);
     struct qkv y;
     y.q = build_project(b, "attn_q", x, n_q, SCALED_PRODUCT); // (n_tok, n_head * dim_k)
     y.k = build_project(b, "attn_k", x, n_k, SCALED_PRODUCT); // (n_tok, n_head_kv * dim_k)

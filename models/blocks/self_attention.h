@@ -25,6 +25,9 @@ struct attention attention_of(const struct build *b, int layer);
 
 // The products of x with attn_q, attn_k and attn_v, or with the rows of attn_qkv if the file has that.
 struct qkv attention_project(struct build *b, struct tensor *x, const struct attention *a);
+// The products with parts of attn_qkv, which has so many rows; those behind the values are for nothing.
+struct qkv attention_project_fused(struct build *b, struct tensor *x, const struct attention *a, int64_t rows,
+                                   enum scaled scaled);
 // The norms attn_q_norm and attn_k_norm: of each head by itself, or of the whole row.
 struct qkv attention_norm_heads(struct build *b, struct qkv x, const struct attention *a);
 struct qkv attention_norm_rows(struct build *b, struct qkv x);

@@ -1,0 +1,25 @@
+// Qwen 1: the block of Llama with fused projections, and a feed-forward half as wide as its key says.
+#include "models/families.h"
+
+struct tensor *build_qwen(struct build *b)
+{
+    build_read_rms(b);
+    struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
+    struct tensor *angles = build_rope(b, "rope", &rope, NULL); // (n_tok, n_rot)
+    struct tensor *x = build_embed(b, 1);                       // (n_tok, n_embd)
+    for (int i = 0; i < b->n_layer; i++) {
+        struct attention a = attention_of(b, i);
+        a.angles = angles, a.layout = ROPE_NEOX;
+        build_layer(b, i);
+        struct tensor *y = build_norm(b, "attn_norm", x); // (n_tok, n_embd)
+        // each projection is as wide as the embeddings, even where fewer heads of keys and values are used
+        struct qkv p = attention_project_fused(b, y, &a, 3 * (int64_t)b->n_embd, SCALED_PRODUCT);
+        y = attention_attend(b, attention_rotate(b, p, &a), &a); // (n_tok, n_head * dim_v)
+        x = attention_residual(b, x, y);                         // (n, n_embd)
+
+        y = build_norm(b, "ffn_norm", x);                             // (n, n_embd)
+        y = feed_forward(b, y, b->n_ff[i] / 2, ACT_SILU, SCALED_NOT); // (n, n_embd)
+        x = graph_add(b->g, "ffn_residual", x, y);                    // (n, n_embd)
+    }
+    return build_output(b, x); // (n, n_vocab)
+}
