@@ -92,6 +92,18 @@ struct tensor *build_qwen3vl(struct build *b)
     return blocks(b, &f);
 }
 
+struct tensor *build_qwen3vlmoe(struct build *b)
+{
+    build_read_rms(b);
+    struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
+    rope_read_sections(&b->h, &rope);
+    struct block f = {.layout = ROPE_NEOX, .head_norms = true, .experts = experts_require(b)};
+    experts_read_width(b, &f.experts);
+    f.experts.unscaled = true;
+    f.angles = build_rope(b, "rope", &rope, NULL);
+    return blocks(b, &f);
+}
+
 // Every fourth layer rotates nothing.
 struct tensor *build_smollm3(struct build *b)
 {

@@ -118,6 +118,7 @@ static const struct golden arch[] = {
     {"arch/mistral3-dense.gguf", 1e-12},      {"arch/mistral3-moe.gguf", 1e-12},
     {"arch/qwen2-dense.gguf", 1e-12},         {"arch/qwen3-dense.gguf", 1e-12},
     {"arch/qwen3moe-moe.gguf", 1e-12},        {"arch/qwen3vl-dense.gguf", 1e-12},
+    {"arch/qwen2moe-moe.gguf", 1e-12},        {"more/qwen3vlmoe-moe.gguf", 1e-12},
     {"arch/smollm3-dense.gguf", 1e-12},       {"arch/internlm2-dense.gguf", 1e-12},
     {"arch/seed_oss-dense.gguf", 1e-12},      {"arch/granite-dense.gguf", 1e-12},
     {"arch/granite-moe.gguf", 1e-12},         {"arch/granitemoe-dense.gguf", 1e-12},
@@ -260,12 +261,13 @@ Test(models, list_names_every_family)
 {
     struct text list = {0};
     arch_list(&list);
-    cr_expect(strcmp(list.data,
-                     "llama mistral3 qwen2 qwen2vl qwen3 qwen3moe qwen3vl smollm3 internlm2 ernie4_5 arcee seed_oss "
-                     "granite granitemoe minicpm chatglm glm4 exaone4 hunyuan-dense olmo olmo2 olmoe command-r "
-                     "cohere2 gemma gemma2 gemma3 gpt2 gptneox starcoder2 stablelm nemotron falcon phi2 phi3 phimoe") ==
-                  0,
-              "%s", list.data);
+    cr_expect(
+        strcmp(
+            list.data,
+            "llama mistral3 qwen2 qwen2vl qwen3 qwen3moe qwen2moe qwen3vl qwen3vlmoe smollm3 internlm2 ernie4_5 arcee seed_oss "
+            "granite granitemoe minicpm chatglm glm4 exaone4 hunyuan-dense olmo olmo2 olmoe command-r "
+            "cohere2 gemma gemma2 gemma3 gpt2 gptneox starcoder2 stablelm nemotron falcon phi2 phi3 phimoe") == 0,
+        "%s", list.data);
     text_free(&list);
 }
 

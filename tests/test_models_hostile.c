@@ -279,7 +279,7 @@ static void check_refusals(const struct refusal *cases, size_t n)
 }
 
 #define KNOWN                                                                                                          \
-    "known are: llama mistral3 qwen2 qwen2vl qwen3 qwen3moe qwen3vl smollm3 internlm2 ernie4_5 arcee seed_oss "        \
+    "known are: llama mistral3 qwen2 qwen2vl qwen3 qwen3moe qwen2moe qwen3vl qwen3vlmoe smollm3 internlm2 ernie4_5 arcee seed_oss "        \
     "granite granitemoe minicpm chatglm glm4 exaone4 hunyuan-dense olmo olmo2 olmoe command-r "                        \
     "cohere2 gemma gemma2 gemma3 gpt2 gptneox starcoder2 stablelm nemotron falcon phi2 phi3 phimoe"
 

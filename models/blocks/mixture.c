@@ -50,11 +50,26 @@ struct tensor *mixture(struct build *b, struct tensor *x, const struct experts *
     return graph_expert_combine(b->g, "ffn_moe", y, route);                                  // (n, n_embd)
 }
 
-struct tensor *shared_expert(struct build *b, struct tensor *x, struct tensor *y, int n_ff, enum act_kind act)
+// The output of an expert that all rows use: (n, n_embd).
+static struct tensor *shared_output(struct build *b, struct tensor *x, int n_ff, enum act_kind act)
 {
     struct tensor *up = build_project(b, "ffn_up_shexp", x, n_ff, SCALED_NOT);     // (n, n_ff)
     struct tensor *gate = build_project(b, "ffn_gate_shexp", x, n_ff, SCALED_NOT); // (n, n_ff)
     struct tensor *s = graph_glu(b->g, "ffn_glu_shexp", gate, up, act);            // (n, n_ff)
-    s = build_project(b, "ffn_down_shexp", s, b->n_embd, SCALED_NOT);              // (n, n_embd)
-    return graph_add(b->g, "ffn_shared", y, s);                                    // (n, n_embd)
+    return build_project(b, "ffn_down_shexp", s, b->n_embd, SCALED_NOT);           // (n, n_embd)
+}
+
+struct tensor *shared_expert(struct build *b, struct tensor *x, struct tensor *y, int n_ff, enum act_kind act)
+{
+    return graph_add(b->g, "ffn_shared", y, shared_output(b, x, n_ff, act)); // (n, n_embd)
+}
+
+// The gate is a route to the one expert that there is, and its weight is the sigmoid.
+struct tensor *gated_shared_expert(struct build *b, struct tensor *x, struct tensor *y, int n_ff, enum act_kind act)
+{
+    struct linear gate = weights_linear(&b->ws, "ffn_gate_inp_shexp", b->n_embd, 1, SCALED_NOT, REQUIRED, OPTIONAL);
+    struct tensor *logit = build_project_by(b, "ffn_gate_inp_shexp", x, &gate);                        // (n, 1)
+    struct tensor *route = graph_route(b->g, "ffn_route_shexp", logit, ROUTE_SIGMOID, 1, false, 1);    // (n, 2)
+    struct tensor *s = graph_expert_combine(b->g, "ffn_gated", shared_output(b, x, n_ff, act), route); // (n, n_embd)
+    return graph_add(b->g, "ffn_shared", y, s);                                                        // (n, n_embd)
 }

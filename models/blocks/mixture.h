@@ -26,4 +26,7 @@ struct tensor *mixture(struct build *b, struct tensor *x, const struct experts *
 // y, the output of the mixture, plus that of an expert of n_ff columns that all rows use: (n, n_embd).
 struct tensor *shared_expert(struct build *b, struct tensor *x, struct tensor *y, int n_ff, enum act_kind act);
 
+// The same, where the expert's output is multiplied in each row by a sigmoid, the product of x with one more column.
+struct tensor *gated_shared_expert(struct build *b, struct tensor *x, struct tensor *y, int n_ff, enum act_kind act);
+
 #endif
