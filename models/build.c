@@ -117,6 +117,17 @@ void build_refuse_prediction(struct build *b)
         hparam_refuse(&b->h, "nextn_predict_layers", "layers that predict further tokens are not supported");
 }
 
+void build_skip_prediction(struct build *b)
+{
+    const int n = (int)hparam_int_or(&b->h, "nextn_predict_layers", 0, INT32_MAX, 0);
+    if (n >= b->n_layer && n > 0)
+        hparam_refuse(&b->h, "nextn_predict_layers", "%d layers predict further tokens, of %d layers", n, b->n_layer);
+    else
+        b->n_layer -= n;
+    b->ws.n_layer = n ? b->n_layer : 0;
+    b->n_layer_unused = n;
+}
+
 // ---- Norms and projections
 
 void build_layer(struct build *b, int layer)
@@ -235,7 +246,7 @@ struct tensor *build_rope(struct build *b, const char *name, const struct rope *
         return NULL;
     }
     rope_frequencies(r, factors, inv_freq);
-    return graph_rope_table(b->g, name, r->n_rot / 2, inv_freq, rope_magnitude(r));
+    return graph_growing_rope_table(b->g, name, r->n_rot / 2, inv_freq, rope_magnitude(r), r->growth, r->period, 0);
 }
 
 const float *build_rope_freqs(struct build *b, const struct rope *r)
@@ -278,6 +289,7 @@ int build_model(const struct gguf *file, const char *arch, build_fn *build, cons
     info->n_ctx_train = b.n_ctx_train;
     info->n_embd = b.n_embd;
     info->n_layer = b.n_layer;
+    info->n_layer_unused = b.n_layer_unused;
     info->n_params = b.ws.n_params;
     info->weight_bytes = b.ws.bytes;
     return 0;

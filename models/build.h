@@ -22,6 +22,7 @@ struct build {
     struct weights ws;
     // Read for every family before it starts.
     int n_layer, n_embd, n_ctx_train;
+    int n_layer_unused;             // layers behind these, see build_skip_prediction
     int n_ctx;                      // most positions that will be used
     int dim_k, dim_v;               // columns of keys and of values per head
     int *n_head, *n_head_kv, *n_ff; // [n_layer]
@@ -43,8 +44,10 @@ int build_model(const struct gguf *file, const char *arch, build_fn *build, cons
 // Reads the epsilon of the family's RMS norms, or of its LayerNorms, which become the family's norm.
 void build_read_rms(struct build *b);
 void build_read_layer_norm(struct build *b);
-// Refuses a file with layers that predict tokens beyond the next one.
+// Refuses a file with layers that predict tokens beyond the next one; or leaves these layers, the last ones of the
+// file, unused, so that they are no part of n_layer.
 void build_refuse_prediction(struct build *b);
+void build_skip_prediction(struct build *b);
 // The window of a layer, or 0 if it sees all keys. attention.sliding_window_pattern is an array of a flag for each layer,
 // or the length of a period, of which the last layer sees all keys; `period` is what a missing key means.
 int build_window(struct build *b, int layer, int window, int period);

@@ -16,6 +16,7 @@ struct weights {
     struct error *fault; // the first error is kept here
     char prefix[16];     // of the names of the present layer, such as "blk.3."
     bool *used;          // [tensors of the file] whether the tensor was looked up
+    int n_layer;         // the layers from this one on are not used; 0: all are
     int64_t n_params;    // elements of all used tensors
     int64_t bytes;
 };
@@ -61,6 +62,9 @@ struct linear linear_rows(struct weights *ws, const struct linear *fused, int64_
 // One matrix per expert, with one scale per expert if the file has them and the family does not ignore them.
 const struct weight *weights_experts(struct weights *ws, const char *name, int64_t k, int64_t rows, int64_t n_expert,
                                      enum scaled scaled);
+
+// One bias of `rows` elements per expert, NAME.bias, F32 and aligned; NULL when there is none, or after an error.
+const struct weight *weights_expert_biases(struct weights *ws, const char *name, int64_t rows, int64_t n_expert);
 
 // Keeps an error about the tensor: "FILE: byte N: tensor 'blk.0.NAME': text".
 void weights_refuse(struct weights *ws, const char *name, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

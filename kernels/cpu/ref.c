@@ -75,6 +75,8 @@ static int alloc_scratch(struct plan *p, struct error *err)
     int64_t row = 1, sums = 1;
     for (int i = 0; i < g->n_nodes; i++) {
         sums = MAX(sums, g->nodes[i]->width);
+        if (g->nodes[i]->op == OP_ROUTE) // weights, scores, and the scores of groups
+            sums = MAX(sums, 3 * g->nodes[i]->src[0]->width);
         if (g->nodes[i]->w[0])
             row = MAX(row, g->nodes[i]->w[0]->ne[0]);
     }
