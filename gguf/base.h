@@ -23,7 +23,7 @@ enum err_code {
     E_INTERRUPTED = 130,
 };
 
-enum { ERR_TEXT = 480 };
+enum { ERR_TEXT = 1024 };
 #define ERR_NO_OFFSET UINT64_MAX
 
 // One error: what is wrong, where, and what would help. The text is one line without control characters.

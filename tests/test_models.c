@@ -119,6 +119,10 @@ static const struct golden arch[] = {
     {"arch/qwen2-dense.gguf", 1e-12},         {"arch/qwen3-dense.gguf", 1e-12},
     {"arch/qwen3moe-moe.gguf", 1e-12},        {"arch/qwen3vl-dense.gguf", 1e-12},
     {"arch/qwen2moe-moe.gguf", 1e-12},        {"more/qwen3vlmoe-moe.gguf", 1e-12},
+    {"arch/gpt-oss-moe.gguf", 1e-12},         {"arch/llama4-moe.gguf", 1e-12},
+    {"arch/glm4moe-moe.gguf", 1e-12},         {"more/deepseek-moe.gguf", 1e-12},
+    {"more/dots1-moe.gguf", 1e-12},           {"more/bailingmoe-moe.gguf", 1e-12},
+    {"more/bailingmoe2-moe.gguf", 1e-12},     {"more/hunyuan-moe-moe.gguf", 1e-12},
     {"arch/smollm3-dense.gguf", 1e-12},       {"arch/internlm2-dense.gguf", 1e-12},
     {"arch/seed_oss-dense.gguf", 1e-12},      {"arch/granite-dense.gguf", 1e-12},
     {"arch/granite-moe.gguf", 1e-12},         {"arch/granitemoe-dense.gguf", 1e-12},
@@ -261,13 +265,13 @@ Test(models, list_names_every_family)
 {
     struct text list = {0};
     arch_list(&list);
-    cr_expect(
-        strcmp(
-            list.data,
-            "llama mistral3 qwen2 qwen2vl qwen3 qwen3moe qwen2moe qwen3vl qwen3vlmoe smollm3 internlm2 ernie4_5 arcee seed_oss "
-            "granite granitemoe minicpm chatglm glm4 exaone4 hunyuan-dense olmo olmo2 olmoe command-r "
-            "cohere2 gemma gemma2 gemma3 gpt2 gptneox starcoder2 stablelm nemotron falcon phi2 phi3 phimoe") == 0,
-        "%s", list.data);
+    cr_expect(strcmp(list.data,
+                     "llama llama4 mistral3 qwen2 qwen2vl qwen3 qwen3moe qwen2moe qwen3vl qwen3vlmoe smollm3 "
+                     "internlm2 ernie4_5 ernie4_5-moe arcee seed_oss granite granitemoe minicpm chatglm glm4 "
+                     "glm4moe exaone4 hunyuan-dense hunyuan-moe deepseek dots1 bailingmoe bailingmoe2 "
+                     "minimax-m2 olmo olmo2 olmoe command-r cohere2 gemma gemma2 gemma3 gpt2 gptneox gpt-oss "
+                     "starcoder2 stablelm nemotron falcon phi2 phi3 phimoe") == 0,
+              "%s", list.data);
     text_free(&list);
 }
 
