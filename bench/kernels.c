@@ -413,6 +413,7 @@ static const struct {
     [OP_ROUTE] = {bench_rows, NULL},
     [OP_EXPERT_MATMUL] = {NULL, "by the kernels of matmul"},
     [OP_EXPERT_COMBINE] = {bench_rows, NULL},
+    [OP_EXPERT_WEIGH] = {NULL, "by the kernel of scale"},
     [OP_QUANTIZE] = {bench_rows, NULL},
 };
 

@@ -98,8 +98,12 @@ static int n_used(const struct row_case *r)
 static void run_route(const struct kernels *k, const struct row_case *r, int row)
 {
     float *weights = y_at(r, row);
-    k->route((enum route_kind)r->kind, a_at(r, row), (int)r->k, n_used(r), true, FACTOR, weights,
-             (int32_t *)(void *)(weights + n_used(r)));
+    const struct route_args a = {.kind = (enum route_kind)r->kind,
+                                 .n_expert = (int)r->k,
+                                 .n_used = n_used(r),
+                                 .normalise = true,
+                                 .scale = FACTOR};
+    k->route(&a, a_at(r, row), weights, (int32_t *)(void *)(weights + n_used(r)));
 }
 static void run_combine(const struct kernels *k, const struct row_case *r, int row)
 {
@@ -167,13 +171,17 @@ static void shape_encode(struct row_case *r)
 }
 
 static const char *const norms[] = {[NORM_RMS] = "rms", [NORM_LAYER] = "layer", NULL};
-static const char *const acts[] = {[ACT_SILU] = "silu",
-                                   [ACT_GELU_TANH] = "gelu",
-                                   [ACT_GELU_ERF] = "gelu_erf",
-                                   [ACT_RELU] = "relu",
-                                   [ACT_RELU2] = "relu2",
-                                   [ACT_SIGMOID] = "sigmoid",
-                                   NULL};
+static const char *const acts[] = {
+    [ACT_NONE] = "none", [ACT_SILU] = "silu",   [ACT_GELU_TANH] = "gelu",  [ACT_GELU_ERF] = "gelu_erf",
+    [ACT_RELU] = "relu", [ACT_RELU2] = "relu2", [ACT_SIGMOID] = "sigmoid", NULL};
+static const char *const gates[] = {[ACT_SILU] = "silu",
+                                    [ACT_GELU_TANH] = "gelu",
+                                    [ACT_GELU_ERF] = "gelu_erf",
+                                    [ACT_RELU] = "relu",
+                                    [ACT_RELU2] = "relu2",
+                                    [ACT_SIGMOID] = "sigmoid",
+                                    [ACT_SWIGLU_CLAMPED] = "swiglu_clamped",
+                                    NULL};
 static const char *const layouts[] = {[ROPE_NORM] = "neighbour", [ROPE_NEOX] = "halves", NULL};
 static const char *const routes[] = {[ROUTE_SOFTMAX] = "softmax", [ROUTE_SIGMOID] = "sigmoid", NULL};
 static const char *const floats[] = {"float", NULL};
@@ -184,7 +192,7 @@ static const struct row_op row_ops[OP_COUNT] = {
     [OP_KV_WRITE] = {NULL, run_encode, shape_encode, 0, 2048},
     [OP_NORM] = {norms, run_norm, shape_one, FLOAT_BOUND, 2048},
     [OP_ACT] = {acts, run_act, shape_one, FLOAT_BOUND, 2048},
-    [OP_GLU] = {acts, run_glu, shape_two, FLOAT_BOUND, 2048},
+    [OP_GLU] = {gates, run_glu, shape_two, FLOAT_BOUND, 2048},
     [OP_ADD] = {floats, run_add, shape_two, 0, 2048},
     [OP_SCALE] = {floats, run_scale, shape_one, 0, 2048},
     [OP_SOFTCAP] = {floats, run_softcap, shape_one, FLOAT_BOUND, 2048},
@@ -285,7 +293,7 @@ static void *reference_of(struct row_case *r)
 {
     uint8_t *y = must(malloc(r->y.size + 1));
     float *decoded = must(malloc((size_t)r->k * sizeof(*decoded)));
-    double *sums = must(malloc((size_t)r->k * sizeof(*sums)));
+    double *sums = must(malloc(3 * (size_t)r->k * sizeof(*sums)));
     int32_t *tokens = must(malloc((size_t)r->n * sizeof(*tokens)));
     for (int i = 0; i < r->n; i++)
         tokens[i] = i;

@@ -40,6 +40,8 @@ static void note_model(const struct model *m, const char *path)
     char size[24];
     memory_format((uint64_t)m->info.weight_bytes, size);
     terminal_note("model: %s", path);
+    if (m->info.n_layer_unused)
+        terminal_note("layers that predict further tokens, which are not used: %d", m->info.n_layer_unused);
     terminal_note("family %s, %d layers, width %d, vocabulary %d, trained for %d positions, %.4g parameters, %s",
                   m->info.name, m->info.n_layer, m->info.n_embd, m->info.n_vocab, m->info.n_ctx_train,
                   (double)m->info.n_params, size);

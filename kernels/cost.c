@@ -28,10 +28,19 @@ static struct cost of_experts(const struct tensor *n, double rows)
     return (struct cost){met * bytes_of(w), rows * used * (double)w->ne[0] * (double)w->ne[1]};
 }
 
+// The pairs of the first n rows of a sequence, whose positions have runs of `window`.
+static double seen_in_chunks(double n, int window)
+{
+    double whole = floor(n / window), rest = n - whole * window;
+    return whole * window * (window + 1.0) / 2 + rest * (rest + 1) / 2;
+}
+
 // The number of (row, seen position) pairs of a sequence. Each row sees its own position and those before it, and of
 // these only the last `window` (0: all).
-static double positions_seen(int depth, double rows, int window)
+static double positions_seen(int depth, double rows, int window, bool chunked)
 {
+    if (chunked)
+        return seen_in_chunks(depth + rows, window) - seen_in_chunks(depth, window);
     double all = rows * depth + rows * (rows + 1) / 2;
     if (!window || depth + rows <= window)
         return all;
@@ -42,12 +51,14 @@ static double positions_seen(int depth, double rows, int window)
 static struct cost of_attention(const struct tensor *n, const struct cost_step *s)
 {
     double rows = (double)s->n_tokens / s->n_seqs, dims = n->p.attn.dim_k + n->p.attn.dim_v;
-    double held = n->p.attn.window ? fmin(s->depth + rows, n->p.attn.window - 1 + rows) : s->depth + rows;
+    double held = n->p.attn.chunked  ? s->depth % n->p.attn.window + rows
+                  : n->p.attn.window ? fmin(s->depth + rows, n->p.attn.window - 1 + rows)
+                                     : s->depth + rows;
     double row_bytes = (double)dtype_row_bytes(s->kv_type[KV_KEY], n->p.attn.dim_k) +
                        (double)dtype_row_bytes(s->kv_type[KV_VALUE], n->p.attn.dim_v);
     return (struct cost){
         s->n_seqs * held * n->p.attn.n_head_kv * row_bytes,
-        s->n_seqs * positions_seen(s->depth, rows, n->p.attn.window) * n->p.attn.n_head * dims,
+        s->n_seqs * positions_seen(s->depth, rows, n->p.attn.window, n->p.attn.chunked) * n->p.attn.n_head * dims,
     };
 }
 

@@ -192,19 +192,26 @@ static bool take_weight(struct graph *g, struct tensor *n, int i, const struct w
     return true;
 }
 
-// Makes w, a gain or bias of `length` F32 elements, weight i of node n. w may be NULL.
-static bool take_vector(struct graph *g, struct tensor *n, int i, const struct weight *w, int64_t length)
+// Makes w, `rows` vectors of `length` F32 elements, weight i of node n. w may be NULL.
+static bool take_vectors(struct graph *g, struct tensor *n, int i, const struct weight *w, int64_t length, int64_t rows)
 {
     if (!w)
         return n != NULL;
     if (!take_weight(g, n, i, w, 1))
         return false;
-    if (w->ne[0] != length || w->ne[1] != 1)
-        return refuse(g, "%s: vector %s, wanted are %lld elements", n->name, shape_of(w).s, (long long)length);
+    if (w->ne[0] != length || w->ne[1] != rows)
+        return refuse(g, "%s: vector %s, wanted are %lld elements%s", n->name, shape_of(w).s, (long long)length,
+                      rows == 1 ? "" : " for each expert");
     if (w->type != DT_F32)
         return refuse(g, "%s: vector %s is of type %s, wanted is F32", n->name, shape_of(w).s,
                       dtype_info[w->type].name);
     return true;
+}
+
+// The same for one vector, such as a gain or a bias.
+static bool take_vector(struct graph *g, struct tensor *n, int i, const struct weight *w, int64_t length)
+{
+    return take_vectors(g, n, i, w, length, 1);
 }
 
 // A finite parameter of at least `least`.
@@ -304,9 +311,26 @@ struct tensor *graph_matmul(struct graph *g, const char *name, struct tensor *x,
 struct tensor *graph_rope_table(struct graph *g, const char *name, int64_t n_pairs, const double *inv_freq,
                                 float mscale)
 {
+    return graph_growing_rope_table(g, name, n_pairs, inv_freq, mscale, 0, 1, 0);
+}
+
+double rope_table_factor(const struct tensor *n, int position)
+{
+    const double mscale = (double)n->p.rope_table.mscale;
+    if (n->p.rope_table.growth == 0)
+        return mscale;
+    const int64_t periods = ((int64_t)position + n->p.rope_table.offset) / n->p.rope_table.period;
+    return mscale * (1 + (double)n->p.rope_table.growth * log((double)(periods + 1)));
+}
+
+struct tensor *graph_growing_rope_table(struct graph *g, const char *name, int64_t n_pairs, const double *inv_freq,
+                                        float mscale, float growth, int period, int offset)
+{
     struct tensor *n = begin_node(g, OP_ROPE_TABLE, name);
-    if (!take_number(g, n, "mscale", mscale, -FLT_MAX))
+    if (!take_number(g, n, "mscale", mscale, -FLT_MAX) || !take_number(g, n, "growth", growth, -FLT_MAX))
         return NULL;
+    if (period < 1 || offset < 0)
+        return refuse(g, "%s: a period of %d, from %d on, is out of range", n->name, period, offset);
     if (n_pairs < 1 || n_pairs > WIDTH_MAX / 2)
         return refuse(g, "%s: %lld pairs are out of range", n->name, (long long)n_pairs);
     double *copy = ARENA_ARRAY(&g->arena, double, (size_t)n_pairs);
@@ -320,6 +344,9 @@ struct tensor *graph_rope_table(struct graph *g, const char *name, int64_t n_pai
     n->p.rope_table.n_pairs = n_pairs;
     n->p.rope_table.inv_freq = copy;
     n->p.rope_table.mscale = mscale;
+    n->p.rope_table.growth = growth;
+    n->p.rope_table.period = period;
+    n->p.rope_table.offset = offset;
     return finish_node(g, n, 2 * n_pairs);
 }
 
@@ -402,8 +429,10 @@ struct tensor *graph_attention(struct graph *g, const char *name, struct tensor 
     if (q->width != (int64_t)p.n_head * kv.dim_k)
         return refuse(g, "%s: %s has %lld columns, wanted are %d heads of %d", n->name, q->name, (long long)q->width,
                       p.n_head, kv.dim_k);
-    if (p.window < 0)
+    if (p.window < 0 || (p.chunked && !p.window))
         return refuse(g, "%s: a window of %d is out of range", n->name, p.window);
+    if (!take_vector(g, n, 0, p.sinks, p.n_head))
+        return NULL;
     n->p.attn.layer = layer;
     n->p.attn.n_head = p.n_head;
     n->p.attn.n_head_kv = kv.n_head_kv;
@@ -412,6 +441,7 @@ struct tensor *graph_attention(struct graph *g, const char *name, struct tensor 
     n->p.attn.scale = p.scale;
     n->p.attn.softcap = p.softcap;
     n->p.attn.window = p.window;
+    n->p.attn.chunked = p.chunked;
     return finish_node(g, n, (int64_t)p.n_head * kv.dim_v);
 }
 
@@ -420,6 +450,8 @@ struct tensor *graph_act(struct graph *g, const char *name, struct tensor *x, en
     struct tensor *n = begin_node(g, OP_ACT, name);
     if (!take_source(g, n, 0, x))
         return NULL;
+    if (kind == ACT_SWIGLU_CLAMPED)
+        return refuse(g, "%s: a clamped SwiGLU has two sources", n->name);
     n->p.act.kind = kind;
     return finish_node(g, n, x->width);
 }
@@ -482,23 +514,46 @@ struct tensor *graph_softcap(struct graph *g, const char *name, struct tensor *x
     return finish_node(g, n, x->width);
 }
 
-struct tensor *graph_route(struct graph *g, const char *name, struct tensor *logits, enum route_kind kind, int n_used,
-                           bool normalise, float scale)
+// The groups of a route share out its experts, and those that are used have enough of them.
+static bool take_groups(struct graph *g, struct tensor *n, int64_t n_expert, const struct route_params *p)
+{
+    if (!p->n_group && !p->n_group_used)
+        return true;
+    const int64_t size = p->n_group > 0 ? n_expert / p->n_group : 0;
+    if (size < 2 || n_expert % p->n_group != 0)
+        return refuse(g, "%s: %lld experts in %d groups", n->name, (long long)n_expert, p->n_group);
+    if (p->n_group_used < 1 || p->n_group_used > p->n_group)
+        return refuse(g, "%s: %d groups used of %d", n->name, p->n_group_used, p->n_group);
+    if (p->n_used > size * p->n_group_used)
+        return refuse(g, "%s: %d experts used of %d groups of %lld", n->name, p->n_used, p->n_group_used,
+                      (long long)size);
+    return true;
+}
+
+struct tensor *graph_route(struct graph *g, const char *name, struct tensor *logits, const struct weight *bias,
+                           struct route_params p)
 {
     struct tensor *n = begin_node(g, OP_ROUTE, name);
-    if (!take_source(g, n, 0, logits) || !take_number(g, n, "scale", scale, -FLT_MAX))
+    if (!take_source(g, n, 0, logits) || !take_number(g, n, "scale", p.scale, -FLT_MAX))
         return NULL;
-    if (n_used < 1 || n_used > logits->width)
-        return refuse(g, "%s: %d experts used of %lld", n->name, n_used, (long long)logits->width);
-    n->p.route.kind = kind;
-    n->p.route.n_used = n_used;
-    n->p.route.normalise = normalise;
-    n->p.route.scale = scale;
-    return finish_node(g, n, 2 * (int64_t)n_used);
+    if (p.n_used < 1 || p.n_used > logits->width)
+        return refuse(g, "%s: %d experts used of %lld", n->name, p.n_used, (long long)logits->width);
+    if (!take_vector(g, n, 0, bias, logits->width) || !take_groups(g, n, logits->width, &p))
+        return NULL;
+    if ((bias || p.n_group) && logits->width > SCORED_EXPERTS_MAX)
+        return refuse(g, "%s: %lld experts with biases or groups, up to %d are possible", n->name,
+                      (long long)logits->width, (int)SCORED_EXPERTS_MAX);
+    n->p.route.kind = p.kind;
+    n->p.route.n_used = p.n_used;
+    n->p.route.normalise = p.normalise;
+    n->p.route.scale = p.scale;
+    n->p.route.n_group = p.n_group;
+    n->p.route.n_group_used = p.n_group_used;
+    return finish_node(g, n, 2 * (int64_t)p.n_used);
 }
 
 struct tensor *graph_expert_matmul(struct graph *g, const char *name, struct tensor *x, const struct weight *w,
-                                   struct tensor *route)
+                                   const struct weight *bias, struct tensor *route)
 {
     struct tensor *n = begin_node(g, OP_EXPERT_MATMUL, name);
     if (!take_source(g, n, 0, x) || !take_source_of(g, n, 1, route, OP_ROUTE) ||
@@ -508,6 +563,8 @@ struct tensor *graph_expert_matmul(struct graph *g, const char *name, struct ten
     if (x->width != w->ne[0] && x->width != n_used * w->ne[0])
         return refuse(g, "%s: weight %s does not fit %s of %lld columns, shared or for %d experts", n->name,
                       shape_of(w).s, x->name, (long long)x->width, n_used);
+    if (!take_vectors(g, n, 1, bias, w->ne[1], w->ne[2]))
+        return NULL;
     n->p.expert.n_used = n_used;
     n->p.expert.shared = x->width == w->ne[0];
     return finish_node(g, n, n_used * w->ne[1]);
@@ -656,6 +713,23 @@ struct tensor *graph_slice(struct graph *g, const char *name, struct tensor *x, 
     node->p.slice.group = group;
     node->p.slice.from = from;
     return finish_node(g, node, x->width / group * n);
+}
+
+struct tensor *graph_expert_sum(struct graph *g, const char *name, struct tensor *x, struct tensor *route)
+{
+    struct tensor *n = graph_expert_combine(g, name, x, route);
+    if (n)
+        n->p.expert.plain = true;
+    return n;
+}
+
+struct tensor *graph_expert_weigh(struct graph *g, const char *name, struct tensor *x, struct tensor *route)
+{
+    struct tensor *n = begin_node(g, OP_EXPERT_WEIGH, name);
+    if (!take_source(g, n, 0, x) || !take_source_of(g, n, 1, route, OP_ROUTE))
+        return NULL;
+    n->p.expert.n_used = route->p.route.n_used;
+    return finish_node(g, n, n->p.expert.n_used * x->width);
 }
 
 // ---- The whole graph

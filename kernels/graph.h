@@ -11,11 +11,12 @@
 #include "kernels/tensor.h"
 
 enum {
-    KV_PAGE = 64,             // positions in a page of the KV cache
-    ATTENTION_DIM_MAX = 1024, // dimensions of a head, at most
-    CONV_KERNEL_MAX = 16,     // rows that a short convolution sees, at most
-    DELTA_DIM_MAX = 256,      // dimensions of a head of a delta rule, at most
-    SCAN_STATE_MAX = 256,     // floats of a column's state in a selective scan, at most
+    KV_PAGE = 64,              // positions in a page of the KV cache
+    ATTENTION_DIM_MAX = 1024,  // dimensions of a head, at most
+    CONV_KERNEL_MAX = 16,      // rows that a short convolution sees, at most
+    DELTA_DIM_MAX = 256,       // dimensions of a head of a delta rule, at most
+    SCAN_STATE_MAX = 256,      // floats of a column's state in a selective scan, at most
+    SCORED_EXPERTS_MAX = 4096, // experts, at most, of a route with biases or groups
 };
 
 // What one attention layer keeps in the KV cache for each position.
@@ -61,6 +62,11 @@ struct tensor *graph_matmul(struct graph *g, const char *name, struct tensor *x,
 // sin. The angle is computed in double. Copies inv_freq.
 struct tensor *graph_rope_table(struct graph *g, const char *name, int64_t n_pairs, const double *inv_freq,
                                 float mscale);
+// The same times 1 + growth ln(1 + floor((position + offset) / period)): rotated queries grow with their position.
+struct tensor *graph_growing_rope_table(struct graph *g, const char *name, int64_t n_pairs, const double *inv_freq,
+                                        float mscale, float growth, int period, int offset);
+// The factor of a table at a position, mscale included. n: a node of OP_ROPE_TABLE.
+double rope_table_factor(const struct tensor *n, int position);
 // Rotates the first 2 * n_pairs columns of each head by the angles of a table.
 struct tensor *graph_rope(struct graph *g, const char *name, struct tensor *x, struct tensor *table, int64_t head_dim,
                           enum rope_layout layout);
@@ -73,6 +79,9 @@ struct attention_params {
     int n_head;
     float scale, softcap;
     int window; // 0: a row sees all positions up to its own; else the last so many of them
+    // F32, a score for each head, or NULL: the softmax runs over it, too, but no value belongs to it.
+    const struct weight *sinks;
+    bool chunked; // positions have runs of `window`, and a row sees those of its own run up to its own
 };
 // softmax(scale q.k) v over the positions of the row's sequence up to its own: (rows, n_head * dim_v). Query head h
 // uses KV head h / (n_head / n_head_kv). `key` and `value` are the results of graph_kv_write for this layer.
@@ -129,17 +138,30 @@ struct tensor *graph_add(struct graph *g, const char *name, struct tensor *a, st
 struct tensor *graph_scale(struct graph *g, const char *name, struct tensor *x, float factor);
 struct tensor *graph_softcap(struct graph *g, const char *name, struct tensor *x, float cap);
 
-// Mixture of experts. graph_route chooses for each row the n_used experts with the greatest softmax (or sigmoid) of the
-// logits, on a tie the one with the lower id. These numbers are the experts' weights; `normalise` divides them by their
-// sum, and then they are multiplied by scale.
-struct tensor *graph_route(struct graph *g, const char *name, struct tensor *logits, enum route_kind kind, int n_used,
-                           bool normalise, float scale);
+// Mixture of experts. graph_route gives each expert the softmax (or sigmoid) of the row's logits as its weight, and
+// chooses the n_used experts with the greatest scores, on a tie the one with the lower id. The score is the weight plus
+// the expert's bias, which is F32, or NULL. With groups, which are n_group runs of experts of one size, only experts of
+// the n_group_used groups count whose two greatest scores have the greatest sums. `normalise` divides the weights of the
+// chosen experts by their sum, and then they are multiplied by scale.
+struct route_params {
+    enum route_kind kind;
+    int n_used;
+    bool normalise;
+    float scale;
+    int n_group, n_group_used; // 0: no groups
+};
+struct tensor *graph_route(struct graph *g, const char *name, struct tensor *logits, const struct weight *bias,
+                           struct route_params p);
 // The products of x with the matrices of each row's experts: (rows, n_used * rows of W). x has one vector for all
-// experts of a row, or n_used vectors, one for each.
+// experts of a row, or n_used vectors, one for each. bias is F32 with a row for each expert, or NULL.
 struct tensor *graph_expert_matmul(struct graph *g, const char *name, struct tensor *x, const struct weight *w,
-                                   struct tensor *route);
+                                   const struct weight *bias, struct tensor *route);
 // The weighted sum of the n_used parts of each row: (rows, width of x / n_used).
 struct tensor *graph_expert_combine(struct graph *g, const char *name, struct tensor *x, struct tensor *route);
+// The n_used parts of each row added up as they are.
+struct tensor *graph_expert_sum(struct graph *g, const char *name, struct tensor *x, struct tensor *route);
+// x times the weight of each of a row's experts, one after another: (rows, n_used * width of x).
+struct tensor *graph_expert_weigh(struct graph *g, const char *name, struct tensor *x, struct tensor *route);
 
 // The class of an operation and its name, both from op.def. op_name gives "?" for a number that is no operation.
 enum op_class op_class(enum op op);

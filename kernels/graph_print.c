@@ -15,8 +15,10 @@ const char *op_name(enum op op)
 static const char *act_name(enum act_kind kind)
 {
     static const char *const names[] = {
-        [ACT_NONE] = "none", [ACT_SILU] = "silu",   [ACT_GELU_TANH] = "gelu_tanh", [ACT_GELU_ERF] = "gelu_erf",
-        [ACT_RELU] = "relu", [ACT_RELU2] = "relu2", [ACT_SIGMOID] = "sigmoid",
+        [ACT_NONE] = "none",           [ACT_SILU] = "silu",
+        [ACT_GELU_TANH] = "gelu_tanh", [ACT_GELU_ERF] = "gelu_erf",
+        [ACT_RELU] = "relu",           [ACT_RELU2] = "relu2",
+        [ACT_SIGMOID] = "sigmoid",     [ACT_SWIGLU_CLAMPED] = "swiglu_clamped",
     };
     return names[kind];
 }
@@ -28,7 +30,7 @@ static void print_attention(const struct tensor *n, struct text *out)
     if (n->p.attn.softcap > 0)
         text_print(out, " softcap=%g", (double)n->p.attn.softcap);
     if (n->p.attn.window > 0)
-        text_print(out, " window=%d", n->p.attn.window);
+        text_print(out, " %s=%d", n->p.attn.chunked ? "chunks" : "window", n->p.attn.window);
 }
 
 static void print_params(const struct tensor *n, struct text *out)
@@ -47,6 +49,9 @@ static void print_params(const struct tensor *n, struct text *out)
         text_print(out, " pairs=%lld mscale=%g inv_freq=%g..%g", (long long)n->p.rope_table.n_pairs,
                    (double)n->p.rope_table.mscale, n->p.rope_table.inv_freq[0],
                    n->p.rope_table.inv_freq[n->p.rope_table.n_pairs - 1]);
+        if (n->p.rope_table.growth != 0)
+            text_print(out, " growth=%g/%d+%d", (double)n->p.rope_table.growth, n->p.rope_table.period,
+                       n->p.rope_table.offset);
         break;
     case OP_ROPE:
         text_print(out, " head=%lld %s", (long long)n->p.rope.head_dim,
@@ -72,12 +77,15 @@ static void print_params(const struct tensor *n, struct text *out)
     case OP_ROUTE:
         text_print(out, " %s used=%d%s scale=%g", n->p.route.kind == ROUTE_SOFTMAX ? "softmax" : "sigmoid",
                    n->p.route.n_used, n->p.route.normalise ? " normalised" : "", (double)n->p.route.scale);
+        if (n->p.route.n_group)
+            text_print(out, " groups=%d/%d", n->p.route.n_group_used, n->p.route.n_group);
         break;
     case OP_EXPERT_MATMUL:
         text_print(out, " used=%d%s", n->p.expert.n_used, n->p.expert.shared ? " shared" : "");
         break;
     case OP_EXPERT_COMBINE:
-        text_print(out, " used=%d", n->p.expert.n_used);
+    case OP_EXPERT_WEIGH:
+        text_print(out, " used=%d%s", n->p.expert.n_used, n->p.expert.plain ? " plain" : "");
         break;
     case OP_SLICE:
         text_print(out, " of=%lld from=%lld", (long long)n->p.slice.group, (long long)n->p.slice.from);

@@ -30,6 +30,8 @@ static bool same_params(const struct tensor *a, const struct tensor *b)
 {
     if (a->op == OP_ROPE_TABLE)
         return a->p.rope_table.n_pairs == b->p.rope_table.n_pairs && a->p.rope_table.mscale == b->p.rope_table.mscale &&
+               a->p.rope_table.growth == b->p.rope_table.growth && a->p.rope_table.period == b->p.rope_table.period &&
+               a->p.rope_table.offset == b->p.rope_table.offset &&
                !memcmp(a->p.rope_table.inv_freq, b->p.rope_table.inv_freq,
                        (size_t)a->p.rope_table.n_pairs * sizeof(double));
     return !memcmp(&a->p, &b->p, sizeof(a->p)); // nodes are allocated zeroed, padding included

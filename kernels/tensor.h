@@ -57,7 +57,11 @@ enum rows { ROWS_TOKENS, ROWS_OUTPUTS, ROWS_KINDS };
 enum input { INPUT_TOKENS, INPUT_POSITIONS };
 
 enum norm_kind { NORM_RMS, NORM_LAYER };
-enum act_kind { ACT_NONE, ACT_SILU, ACT_GELU_TANH, ACT_GELU_ERF, ACT_RELU, ACT_RELU2, ACT_SIGMOID };
+// The last one is of GLU alone, because it changes the second factor, too.
+enum act_kind { ACT_NONE, ACT_SILU, ACT_GELU_TANH, ACT_GELU_ERF, ACT_RELU, ACT_RELU2, ACT_SIGMOID, ACT_SWIGLU_CLAMPED };
+// The parameters of ACT_SWIGLU_CLAMPED (gpt-oss): min(a, limit) sigmoid(alpha min(a, limit)) (clamp(b, +-limit) + 1).
+#define SWIGLU_ALPHA 1.702
+#define SWIGLU_LIMIT 7.0
 enum rope_layout { ROPE_NORM, ROPE_NEOX }; // pairs of columns (2i, 2i+1), or (i, i + n_pairs)
 enum kv_part { KV_KEY, KV_VALUE };
 enum route_kind { ROUTE_SOFTMAX, ROUTE_SIGMOID };
@@ -78,7 +82,13 @@ struct tensor {
         struct { enum input input; float scale; } embed;                 // w0: table; row * scale
         struct { enum norm_kind kind; float eps; int64_t group; bool by_column; } norm;
             // group 0: the row; w0, w1: gain, bias or NULL, of a group or (by_column) of the row
-        struct { int64_t n_pairs; const double *inv_freq; float mscale; } rope_table;  // width 2*n_pairs: cos.., sin..
+        struct {
+            int64_t n_pairs;
+            const double *inv_freq;
+            float mscale;
+            float growth;       // see graph_growing_rope_table; 0: none
+            int period, offset;
+        } rope_table;                                                    // width 2*n_pairs: cos.., sin..
         struct { int64_t head_dim; enum rope_layout layout; } rope;      // src1: the table; 2*n_pairs of a head rotate
         struct { int layer; enum kv_part part; int64_t head_dim; } kv;
         struct {
@@ -87,14 +97,24 @@ struct tensor {
             float scale;    // of q.k
             float softcap;  // s = cap*tanh(s/cap), 0: none
             int window;     // keys at distance < window are seen, 0: all
-        } attn;                                                          // src1, src2: the KV_WRITEs of the layer
+            bool chunked;   // those from the last multiple of window on
+        } attn;                                  // src1, src2: the KV_WRITEs of the layer; w0: sinks or NULL
         struct { enum act_kind kind; int64_t first; } act;               // GLU: act(src0) * src1 from column `first` on
         struct { float factor; } scale;                                  // SCALE and SOFTCAP (cap)
-        struct { enum route_kind kind; int n_used; bool normalise; float scale; } route;
-            // src0: logits (rows, n_expert) -> width 2*n_used: weights (float), then expert ids (int32)
-        struct { int n_used; bool shared; } expert;
-            // EXPERT_MATMUL: src0: (rows, K) if shared, else (rows, n_used*K); src1: route; -> (rows, n_used*w0.rows)
-            // EXPERT_COMBINE: src0: (rows, n_used*width); src1: route -> sum of weight_j * part_j, in order of j
+        struct {
+            enum route_kind kind;
+            int n_used;
+            bool normalise;
+            float scale;
+            int n_group, n_group_used;  // 0: experts have no groups
+        } route;
+            // src0: logits (rows, n_expert) -> width 2*n_used: weights (float), then expert ids (int32); w0: bias or NULL
+        struct { int n_used; bool shared, plain; } expert;
+            // EXPERT_MATMUL: src0: (rows, K) if shared, else (rows, n_used*K); src1: route; -> (rows, n_used*w0.rows);
+            //   w1: a row of biases for each expert, or NULL
+            // EXPERT_COMBINE: src0: (rows, n_used*width); src1: route -> sum of weight_j * part_j, in order of j; plain:
+            //   of part_j
+            // EXPERT_WEIGH: src0: (rows, K); src1: route -> (rows, n_used*K): weight_j * src0
         struct { int64_t group, from; } slice;  // w/group runs of columns, each from column `from` of a group of src0
         struct { int64_t state; int kernel; } conv;   // src0: (tokens, C); w0: (kernel, C), w1: bias or NULL
         struct {
@@ -119,6 +139,14 @@ struct tensor {
 static inline int key_head_of(const struct tensor *n, int h)
 {
     return n->p.delta.grouped ? h / (n->p.delta.n_head / n->p.delta.n_head_k) : h % n->p.delta.n_head_k;
+}
+
+// The first position that a row of attention at `position` sees; window and chunked: see attention_params.
+static inline int attention_first(int position, int window, bool chunked)
+{
+    if (window <= 0 || position < window)
+        return 0;
+    return chunked ? position - position % window : position - window + 1;
 }
 
 // kernels/cpu/ref_ops.c defines what each operation computes.

@@ -38,7 +38,7 @@ static bool read_layer_count(struct build *b)
         hparam_refuse(h, "block_count", "%" PRId64 " layers, but the tensors are of %" PRId64, n, blocks);
     if ((uint64_t)n > gguf_n_tensors(h->file))
         hparam_refuse(h, "block_count", "%" PRId64 " layers of %zu tensors", n, gguf_n_tensors(h->file));
-    b->n_layer = b->n_layer_file = h->fault->code == E_OK ? (int)n : 0;
+    b->n_layer = h->fault->code == E_OK ? (int)n : 0;
     return h->fault->code == E_OK;
 }
 
@@ -112,7 +112,7 @@ int build_window(struct build *b, int layer, int window, int period)
 {
     static const char key[] = "attention.sliding_window_pattern";
     if (hparam_is_array(&b->h, key))
-        return hparam_layer_flag(&b->h, key, layer, b->n_layer) ? window : 0;
+        return hparam_layer_flag(&b->h, key, layer, b->n_layer + b->n_layer_unused) ? window : 0;
     period = (int)hparam_int_or(&b->h, key, 1, INT32_MAX, period);
     return layer % period == period - 1 ? 0 : window;
 }
@@ -123,13 +123,15 @@ void build_refuse_prediction(struct build *b)
         hparam_refuse(&b->h, "nextn_predict_layers", "layers that predict further tokens are not supported");
 }
 
-void build_leave_prediction(struct build *b)
+void build_skip_prediction(struct build *b)
 {
     const int n = (int)hparam_int_or(&b->h, "nextn_predict_layers", 0, INT32_MAX, 0);
-    if (n >= b->n_layer)
-        hparam_refuse(&b->h, "nextn_predict_layers", "%d of %d layers would predict further tokens", n, b->n_layer);
+    if (n >= b->n_layer && n > 0)
+        hparam_refuse(&b->h, "nextn_predict_layers", "%d layers predict further tokens, of %d layers", n, b->n_layer);
     else
         b->n_layer -= n;
+    b->ws.n_layer = n ? b->n_layer : 0;
+    b->n_layer_unused = n;
 }
 
 // ---- Norms and projections
@@ -257,7 +259,7 @@ struct tensor *build_rope(struct build *b, const char *name, const struct rope *
         return NULL;
     }
     rope_frequencies(r, factors, inv_freq);
-    return graph_rope_table(b->g, name, r->n_rot / 2, inv_freq, rope_magnitude(r));
+    return graph_growing_rope_table(b->g, name, r->n_rot / 2, inv_freq, rope_magnitude(r), r->growth, r->period, 0);
 }
 
 const float *build_rope_freqs(struct build *b, const struct rope *r)
@@ -285,7 +287,7 @@ static struct tensor *build_checked(struct build *b, build_fn *build, bool recur
     if (b->h.fault->code != E_OK || weights_open(&b->ws, b->h.file, &b->g->arena, b->h.fault) != 0)
         return NULL;
     struct tensor *logits = build(b);
-    weights_check_unused(&b->ws, b->h.arch, b->n_layer);
+    weights_check_unused(&b->ws, b->h.arch);
     return logits;
 }
 
@@ -300,6 +302,7 @@ int build_model(const struct gguf *file, const char *arch, build_fn *build, bool
     info->n_ctx_train = b.n_ctx_train;
     info->n_embd = b.n_embd;
     info->n_layer = b.n_layer;
+    info->n_layer_unused = b.n_layer_unused;
     info->n_params = b.ws.n_params;
     info->weight_bytes = b.ws.bytes;
     return 0;

@@ -21,13 +21,13 @@ struct build {
     struct hparams h;
     struct weights ws;
     // Read for every family before it starts.
-    int n_layer;      // layers that are computed
-    int n_layer_file; // the same with layers that predict tokens beyond the next one, which are the last ones
+    int n_layer;        // layers that are computed
+    int n_layer_unused; // layers behind these, see build_skip_prediction
     int n_embd, n_ctx_train;
     int n_ctx;        // most positions that will be used
     int dim_k, dim_v; // columns of keys and of values per head
     int *n_head, *n_head_kv,
-        *n_ff;   // [n_layer_file]; layers without attention, in families that have such, have 0 heads
+        *n_ff;   // [layers of the file]; layers without attention have 0 heads, in families with such
     int n_vocab; // set by build_embed
     int layer;   // set by build_layer
     // What the family says of all its norms and matrices. Preset to RMS norms and to biases that may be there or not.
@@ -47,10 +47,10 @@ int build_model(const struct gguf *file, const char *arch, build_fn *build, bool
 // Reads the epsilon of the family's RMS norms, or of its LayerNorms, which become the family's norm.
 void build_read_rms(struct build *b);
 void build_read_layer_norm(struct build *b);
-// Refuses a file with layers that predict tokens beyond the next one.
+// Refuses a file with layers that predict tokens beyond the next one; or leaves these layers, the last ones of the
+// file, unused, so that they are no part of n_layer.
 void build_refuse_prediction(struct build *b);
-// Leaves such layers out: they are no part of n_layer then, and their tensors go unused.
-void build_leave_prediction(struct build *b);
+void build_skip_prediction(struct build *b);
 // The window of a layer, or 0 if it sees all keys. attention.sliding_window_pattern is an array of a flag for each layer,
 // or the length of a period, of which the last layer sees all keys; `period` is what a missing key means.
 int build_window(struct build *b, int layer, int window, int period);

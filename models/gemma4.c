@@ -171,15 +171,16 @@ static struct tensor *experts(struct build *b, struct tensor *seen, struct tenso
     const struct weight *gain = weights_vector(&b->ws, "ffn_gate_inp.scale", b->n_embd, REQUIRED);
     struct tensor *y = graph_norm(b->g, "ffn_router_norm", seen, gain, NULL, b->norm, b->norm_eps, 0); // (n, n_embd)
     y = build_scale(b, "ffn_router_scaled", y, 1 / sqrtf((float)b->n_embd));
-    y = build_project(b, "ffn_gate_inp", y, e->n, SCALED_NOT);                                      // (n, n_expert)
-    struct tensor *route = graph_route(b->g, "ffn_route", y, e->route, e->n_used, e->normalise, 1); // (n, 2 * n_used)
+    y = build_project(b, "ffn_gate_inp", y, e->n, SCALED_NOT); // (n, n_expert)
+    const struct route_params choice = {.kind = e->route, .n_used = e->n_used, .normalise = e->normalise, .scale = 1};
+    struct tensor *route = graph_route(b->g, "ffn_route", y, NULL, choice); // (n, 2 * n_used)
     const struct gate_up w = gate_and_up(b, n_ff, e->n);
-    struct tensor *gate = graph_expert_matmul(b->g, "ffn_gate_exps", x, w.gate, route); // (n, n_used * n_ff)
-    struct tensor *up = graph_expert_matmul(b->g, "ffn_up_exps", x, w.up, route);       // (n, n_used * n_ff)
+    struct tensor *gate = graph_expert_matmul(b->g, "ffn_gate_exps", x, w.gate, NULL, route); // (n, n_used * n_ff)
+    struct tensor *up = graph_expert_matmul(b->g, "ffn_up_exps", x, w.up, NULL, route);       // (n, n_used * n_ff)
     const struct weight *w_down = weights_experts(&b->ws, "ffn_down_exps", n_ff, b->n_embd, e->n, SCALED_PRODUCT);
-    y = graph_glu(b->g, "ffn_glu_exps", gate, up, ACT_GELU_TANH);     // (n, n_used * n_ff)
-    y = graph_expert_matmul(b->g, "ffn_down_exps", y, w_down, route); // (n, n_used * n_embd)
-    return graph_expert_combine(b->g, "ffn_moe", y, route);           // (n, n_embd)
+    y = graph_glu(b->g, "ffn_glu_exps", gate, up, ACT_GELU_TANH);           // (n, n_used * n_ff)
+    y = graph_expert_matmul(b->g, "ffn_down_exps", y, w_down, NULL, route); // (n, n_used * n_embd)
+    return graph_expert_combine(b->g, "ffn_moe", y, route);                 // (n, n_embd)
 }
 
 // (n, n_embd) to (n, n_embd)

@@ -36,7 +36,8 @@ static struct tensor *output(struct build *b, struct tensor *x)
     return build_logits(b, build_norm(b, "token_embd_norm", x)); // (n, n_vocab)
 }
 
-struct tensor *build_lfm2(struct build *b)
+// Layers from the first `dense` ones on have a mixture of experts.
+static struct tensor *blocks(struct build *b, const struct experts *e, int dense)
 {
     build_read_rms(b);
     const int kernel = (int)hparam_int(&b->h, "shortconv.l_cache", 2, CONV_KERNEL_MAX);
@@ -47,8 +48,22 @@ struct tensor *build_lfm2(struct build *b)
     for (int i = 0; i < b->n_layer; i++) {
         x = mixed(b, i, x, angles, kernel, window);
         struct tensor *y = build_norm(b, "ffn_norm", x); // (n, n_embd)
-        y = feed_forward(b, y, b->n_ff[i], ACT_SILU, SCALED_NOT);
+        y = i < dense ? feed_forward(b, y, b->n_ff[i], ACT_SILU, SCALED_NOT) : mixture(b, y, e, ACT_SILU);
         x = graph_add(b->g, "ffn_residual", x, y); // (n, n_embd)
     }
     return output(b, x);
+}
+
+struct tensor *build_lfm2(struct build *b)
+{
+    return blocks(b, NULL, b->n_layer);
+}
+
+struct tensor *build_lfm2moe(struct build *b)
+{
+    struct experts e = experts_require(b);
+    experts_read_width(b, &e);
+    experts_read_choice(b, &e, ROUTE_SIGMOID);
+    e.normalise = e.unscaled = true;
+    return blocks(b, &e, (int)hparam_int_or(&b->h, "leading_dense_block_count", 0, INT32_MAX, 0));
 }

@@ -4,7 +4,7 @@
 
 // What differs between these families.
 struct block {
-    struct tensor *angles;
+    struct tensor *angles, *q_angles;
     enum rope_layout layout;
     bool head_norms;
     struct experts experts;
@@ -14,7 +14,7 @@ struct block {
 static struct tensor *block(struct build *b, int layer, struct tensor *x, const struct block *f)
 {
     struct attention a = attention_of(b, layer);
-    a.angles = f->angles, a.layout = f->layout, a.head_norms = f->head_norms;
+    a.angles = f->angles, a.q_angles = f->q_angles, a.layout = f->layout, a.head_norms = f->head_norms;
     build_layer(b, layer);
     struct tensor *y = build_norm(b, "attn_norm", x); // (n_tok, n_embd)
     y = attention(b, y, &a);                          // (n_tok, n_head * dim_v)
@@ -88,6 +88,18 @@ struct tensor *build_qwen3vl(struct build *b)
     struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
     rope_read_sections(&b->h, &rope);
     struct block f = {.layout = ROPE_NEOX, .ffn_scaled = SCALED_NOT, .head_norms = true};
+    f.angles = build_rope(b, "rope", &rope, NULL);
+    return blocks(b, &f);
+}
+
+struct tensor *build_qwen3vlmoe(struct build *b)
+{
+    build_read_rms(b);
+    struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
+    rope_read_sections(&b->h, &rope);
+    struct block f = {.layout = ROPE_NEOX, .head_norms = true, .experts = experts_require(b)};
+    experts_read_width(b, &f.experts);
+    f.experts.unscaled = true;
     f.angles = build_rope(b, "rope", &rope, NULL);
     return blocks(b, &f);
 }
@@ -184,14 +196,15 @@ struct tensor *build_orion(struct build *b)
     return blocks(b, &f);
 }
 
-// Files with an attention temperature scale queries from the end of the original context on.
-static void refuse_temperature(struct build *b, const struct rope *rope)
+// The table of the queries, which an attention temperature lets grow with their position; NULL: as that of the keys.
+static struct tensor *growing_angles(struct build *b, const struct rope *rope)
 {
-    const float scale = hparam_factor_or(&b->h, "attention.temperature_scale", 0);
-    if (scale > 0 && b->n_ctx > rope->n_ctx_orig)
-        hparam_refuse(&b->h, "attention.temperature_scale",
-                      "scales queries beyond %d positions, which is not supported; up to there a context is served",
-                      rope->n_ctx_orig);
+    struct rope grows = *rope;
+    grows.growth = hparam_factor_or(&b->h, "attention.temperature_scale", 0);
+    grows.period = MAX(rope->n_ctx_orig, 1);
+    if (grows.growth > 0 && rope->n_rot != b->dim_k)
+        hparam_refuse(&b->h, "attention.temperature_scale", "heads that do not rotate whole are not supported");
+    return grows.growth > 0 ? build_rope_with_factors(b, "rope_grown", &grows) : NULL; // (n_tok, n_rot)
 }
 
 struct tensor *build_mistral3(struct build *b)
@@ -199,8 +212,8 @@ struct tensor *build_mistral3(struct build *b)
     build_read_rms(b);
     struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
     rope.log_multiplier = (double)hparam_factor_or(&b->h, "rope.scaling.yarn_log_multiplier", 0);
-    refuse_temperature(b, &rope);
     struct block f = {.layout = ROPE_NORM, .ffn_scaled = SCALED_RESULT, .experts = experts_read(b)};
     f.angles = build_rope_with_factors(b, "rope", &rope);
+    f.q_angles = growing_angles(b, &rope);
     return blocks(b, &f);
 }

@@ -89,13 +89,37 @@ struct tensor *build_falcon_h1(struct build *b)
     return build_output(b, x); // (n, n_vocab)
 }
 
-// Layers of one kind each: Mamba 2, attention without positions, or a feed-forward with a squared ReLU. A layer with heads
-// of keys but without a feed-forward is attention.
+// A feed-forward with a squared ReLU, or a mixture of such experts and one that all rows use. Experts may compute on fewer
+// columns, made by ffn_latent_down.
+static struct tensor *squared_relu(struct build *b, struct tensor *x, const struct experts *e, int n_shared)
+{
+    if (!e->n) {
+        struct tensor *y = build_project(b, "ffn_up", x, b->n_ff[b->layer], SCALED_RESULT); // (n, n_ff)
+        return build_project(b, "ffn_down", graph_act(b->g, "ffn_act", y, ACT_RELU2), b->n_embd, SCALED_RESULT);
+    }
+    const bool latent = weights_has(&b->ws, "ffn_latent_down.weight");
+    const int64_t width = hparam_int_or(&b->h, "moe_latent_size", 0, 1 << 24, 0);
+    struct tensor *in = latent ? build_project(b, "ffn_latent_down", x, width, SCALED_NOT) : x;
+    struct tensor *y = mixture_plain(b, x, in, e, ACT_RELU2);
+    if (latent)
+        y = build_project(b, "ffn_latent_up", y, b->n_embd, SCALED_NOT);             // (n, n_embd)
+    struct tensor *s = build_project(b, "ffn_up_shexp", x, n_shared, SCALED_RESULT); // (n, n_shared)
+    s = build_project(b, "ffn_down_shexp", graph_act(b->g, "ffn_act_shexp", s, ACT_RELU2), b->n_embd, SCALED_RESULT);
+    return graph_add(b->g, "ffn_shared", y, s); // (n, n_embd)
+}
+
+// Layers of one kind each: Mamba 2, attention without positions, or a feed-forward. A layer with heads of keys but without
+// a feed-forward is attention.
 struct tensor *build_nemotron_h(struct build *b)
 {
     build_read_rms(b);
-    build_leave_prediction(b);
+    build_skip_prediction(b);
     const struct mamba m = mamba2_read(b);
+    struct experts e = experts_read(b);
+    experts_read_width(b, &e);
+    experts_read_choice(b, &e, ROUTE_SIGMOID);
+    e.route = ROUTE_SIGMOID;
+    const int n_shared = (int)hparam_int_or(&b->h, "expert_shared_feed_forward_length", 0, 1 << 24, 0);
     struct tensor *x = build_embed(b, 1); // (n_tok, n_embd)
     for (int i = 0; i < b->n_layer; i++) {
         build_layer(b, i);
@@ -104,9 +128,7 @@ struct tensor *build_nemotron_h(struct build *b)
         a.scale = hparam_factor_or(&b->h, "attention.scale", a.scale);
         if (b->n_ff[i]) {
             build_last_rows(b, i, &x, &y);
-            y = build_project(b, "ffn_up", y, b->n_ff[i], SCALED_RESULT); // (n, n_ff)
-            y = build_project(b, "ffn_down", graph_act(b->g, "ffn_act", y, ACT_RELU2), b->n_embd, SCALED_RESULT);
-            x = graph_add(b->g, "ffn_residual", x, y); // (n, n_embd)
+            x = graph_add(b->g, "ffn_residual", x, squared_relu(b, y, &e, n_shared)); // (n, n_embd)
         } else if (b->n_head_kv[i]) {
             x = attention_residual(b, x, attention(b, y, &a)); // (n, n_embd)
         } else {
@@ -114,4 +136,9 @@ struct tensor *build_nemotron_h(struct build *b)
         }
     }
     return build_output(b, x); // (n, n_vocab)
+}
+
+struct tensor *build_nemotron_h_moe(struct build *b)
+{
+    return build_nemotron_h(b);
 }

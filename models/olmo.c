@@ -32,17 +32,6 @@ struct tensor *build_olmo(struct build *b)
     return build_logits(b, plain_norm(b, "output_norm", x)); // (n, n_vocab)
 }
 
-// Attention with norms of all queries and of all keys; the scales of these matrices are ignored.
-static struct tensor *attention_of_rows(struct build *b, struct tensor *x, const struct attention *a)
-{
-    struct qkv y;
-    y.q = build_project(b, "attn_q", x, (int64_t)a->n_head * a->dim_k, SCALED_NOT);    // (n_tok, n_head * dim_k)
-    y.k = build_project(b, "attn_k", x, (int64_t)a->n_head_kv * a->dim_k, SCALED_NOT); // (n_tok, n_head_kv * dim_k)
-    y.v = build_project(b, "attn_v", x, (int64_t)a->n_head_kv * a->dim_v, SCALED_NOT); // (n_tok, n_head_kv * dim_v)
-    y = attention_norm_rows(b, y);
-    return attention_attend(b, attention_rotate(b, y, a), a);
-}
-
 // Layers with a window have positions that are not scaled.
 struct tensor *build_olmo2(struct build *b)
 {

@@ -6,7 +6,7 @@
 static bool is_recurrent(struct build *b, int layer)
 {
     if (hparam_is_array(&b->h, "attention.recurrent_layers"))
-        return hparam_layer_flag(&b->h, "attention.recurrent_layers", layer, b->n_layer_file);
+        return hparam_layer_flag(&b->h, "attention.recurrent_layers", layer, b->n_layer + b->n_layer_unused);
     const int interval = (int)hparam_int_or(&b->h, "full_attention_interval", 1, INT32_MAX, 4);
     return layer % interval != interval - 1;
 }
@@ -35,33 +35,91 @@ static struct attention attention_with(struct build *b, struct tensor *angles)
     return a;
 }
 
+// What differs between these families.
+struct mixers {
+    struct delta_net delta;
+    bool fused_gates; // alpha and beta of delta nets come from one matrix
+    struct tensor *angles;
+};
+
 // x plus what the layer mixes into it from the rows before: (n, n_embd).
-static struct tensor *mixed(struct build *b, int layer, struct tensor *x, struct tensor *angles,
-                            const struct delta_net *d)
+static struct tensor *mixed(struct build *b, int layer, struct tensor *x, const struct mixers *m)
 {
     build_layer(b, layer);
     struct tensor *y = build_norm(b, "attn_norm", x); // (n_tok, n_embd)
-    if (is_recurrent(b, layer))
-        return build_residual(b, "ssm_out", x, delta_net(b, y, delta_gates(b, y, d), d));
-    struct attention a = attention_with(b, angles);
-    return attention_residual(b, x, gated_attention(b, y, &a));
+    if (!is_recurrent(b, layer)) {
+        struct attention a = attention_with(b, m->angles);
+        return attention_residual(b, x, gated_attention(b, y, &a));
+    }
+    const struct delta_gates g = m->fused_gates ? delta_gates_fused(b, y, &m->delta) : delta_gates(b, y, &m->delta);
+    return build_residual(b, "ssm_out", x, delta_net(b, y, g, &m->delta));
+}
+
+static struct mixers read_mixers(struct build *b, bool sections)
+{
+    build_read_rms(b);
+    build_skip_prediction(b);
+    b->biases = IGNORED;
+    struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
+    if (sections)
+        rope_read_sections(&b->h, &rope);
+    struct mixers m = {.delta = delta_net_read(b)};
+    m.angles = build_rope(b, "rope", &rope, NULL); // (n_tok, n_rot)
+    return m;
 }
 
 struct tensor *build_qwen35(struct build *b)
 {
-    build_read_rms(b);
-    build_leave_prediction(b);
-    b->biases = IGNORED;
-    struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
-    rope_read_sections(&b->h, &rope);
-    const struct delta_net d = delta_net_read(b);
-    struct tensor *angles = build_rope(b, "rope", &rope, NULL); // (n_tok, n_rot)
-    struct tensor *x = build_embed(b, 1);                       // (n_tok, n_embd)
+    const struct mixers m = read_mixers(b, true);
+    struct tensor *x = build_embed(b, 1); // (n_tok, n_embd)
     for (int i = 0; i < b->n_layer; i++) {
-        x = mixed(b, i, x, angles, &d);                             // (n, n_embd)
-        struct tensor *y = build_norm(b, "post_attention_norm", x); // (n, n_embd)
-        y = feed_forward(b, y, b->n_ff[i], ACT_SILU, SCALED_PRODUCT);
+        x = mixed(b, i, x, &m);                                       // (n, n_embd)
+        struct tensor *y = build_norm(b, "post_attention_norm", x);   // (n, n_embd)
+        y = feed_forward(b, y, b->n_ff[i], ACT_SILU, SCALED_PRODUCT); // (n, n_embd)
+        x = graph_add(b->g, "ffn_residual", x, y);                    // (n, n_embd)
+    }
+    return build_output(b, x); // (n, n_vocab)
+}
+
+// With a mixture of experts, and an expert that all rows use, which has a gate.
+static struct tensor *blocks_with_experts(struct build *b, const struct mixers *m)
+{
+    struct experts e = experts_require(b);
+    experts_read_width(b, &e);
+    const int n_shared = (int)hparam_int_or(&b->h, "expert_shared_feed_forward_length", 0, 1 << 24, 0);
+    struct tensor *x = build_embed(b, 1); // (n_tok, n_embd)
+    for (int i = 0; i < b->n_layer; i++) {
+        x = mixed(b, i, x, m);                                      // (n, n_embd)
+        struct tensor *n = build_norm(b, "post_attention_norm", x); // (n, n_embd)
+        struct tensor *y = mixture(b, n, &e, ACT_SILU);             // (n, n_embd)
+        if (n_shared)
+            y = gated_shared_expert(b, n, y, n_shared, ACT_SILU, SCALED_PRODUCT);
         x = graph_add(b->g, "ffn_residual", x, y); // (n, n_embd)
     }
     return build_output(b, x); // (n, n_vocab)
+}
+
+struct tensor *build_qwen35moe(struct build *b)
+{
+    const struct mixers m = read_mixers(b, true);
+    return blocks_with_experts(b, &m);
+}
+
+// Files may hold the projections of delta nets in a second form, ssm_in, which then goes unused.
+static void leave_second_form(struct build *b, const struct delta_net *d)
+{
+    const int64_t rows = 2 * ((int64_t)d->n_head_k + d->n_head) * d->dim;
+    for (int i = 0; i < b->n_layer; i++) {
+        build_layer(b, i);
+        if (weights_has(&b->ws, "attn_qkv.weight"))
+            weights_linear(&b->ws, "ssm_in", b->n_embd, rows, SCALED_NOT, OPTIONAL, IGNORED);
+    }
+}
+
+struct tensor *build_qwen3next(struct build *b)
+{
+    struct mixers m = read_mixers(b, false);
+    m.delta.grouped = m.fused_gates = true;
+    leave_second_form(b, &m.delta);
+    return blocks_with_experts(b, &m);
 }

@@ -35,6 +35,7 @@ struct rope rope_read(struct hparams *h, int head_dim, int n_ctx_train)
     r.beta_fast = (double)hparam_positive_or(h, "rope.scaling.yarn_beta_fast", 32);
     r.beta_slow = (double)hparam_positive_or(h, "rope.scaling.yarn_beta_slow", 1);
     r.log_multiplier = 0;
+    r.growth = 0, r.period = 1;
     return r;
 }
 

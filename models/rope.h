@@ -22,6 +22,9 @@ struct rope {
     // beta_slow rotations are divided.
     double beta_fast, beta_slow;
     double log_multiplier; // YaRN: how much of its growth of cos and sin is divided out again; 0: nothing
+    // Cos and sin of a position are multiplied by 1 + growth ln(1 + floor(position / period)); 0: they are not.
+    float growth;
+    int period;
 };
 
 // Reads the keys rope.*; at most head_dim columns are rotated.

@@ -145,23 +145,23 @@ const struct weight *weights_matrix(struct weights *ws, const char *name, int64_
     return make_weight(ws, name, t);
 }
 
-// Copies the data of a vector when it is not aligned for floats. A file may place tensors at any byte; vectors are
+// Copies the data of vectors when it is not aligned for floats. A file may place tensors at any byte; vectors are
 // small.
 static bool align_data(struct weights *ws, struct weight *w)
 {
     if ((uintptr_t)w->data % _Alignof(float) == 0)
         return true;
-    void *copy = arena_alloc(ws->arena, w->row_bytes, _Alignof(float));
+    void *copy = arena_alloc(ws->arena, w->row_bytes * (size_t)w->ne[1], _Alignof(float));
     if (!copy)
         return refuse_memory(ws) != NULL;
-    memcpy(copy, w->data, w->row_bytes);
+    memcpy(copy, w->data, w->row_bytes * (size_t)w->ne[1]);
     w->data = copy;
     return true;
 }
 
-// A tensor of n_dims dimensions as one row of F32.
-static const struct weight *as_vector(struct weights *ws, const char *name, int n_dims, const int64_t *ne,
-                                      enum presence presence)
+// A tensor of n_dims dimensions, F32 and aligned.
+static struct weight *floats(struct weights *ws, const char *name, int n_dims, const int64_t *ne,
+                             enum presence presence)
 {
     const struct gguf_tensor *t = find(ws, name, presence);
     if (!t || !check_shape(ws, name, t, n_dims, ne))
@@ -171,23 +171,24 @@ static const struct weight *as_vector(struct weights *ws, const char *name, int 
         return NULL;
     }
     struct weight *w = make_weight(ws, name, t);
-    if (!w)
-        return NULL;
-    w->ne[0] *= w->ne[1];
-    w->row_bytes *= (size_t)w->ne[1];
-    w->ne[1] = 1;
-    return align_data(ws, w) ? w : NULL;
+    return w && align_data(ws, w) ? w : NULL;
 }
 
 const struct weight *weights_vector(struct weights *ws, const char *name, int64_t n, enum presence presence)
 {
-    return as_vector(ws, name, 1, &n, presence);
+    return floats(ws, name, 1, &n, presence);
 }
 
 const struct weight *weights_rows_as_vector(struct weights *ws, const char *name, int64_t k, int64_t rows,
                                             enum presence presence)
 {
-    return as_vector(ws, name, 2, (int64_t[]){k, rows}, presence);
+    struct weight *w = floats(ws, name, 2, (int64_t[]){k, rows}, presence);
+    if (!w)
+        return NULL;
+    w->ne[0] *= w->ne[1];
+    w->row_bytes *= (size_t)w->ne[1];
+    w->ne[1] = 1;
+    return w;
 }
 
 const float *weights_values(struct weights *ws, const char *name, int64_t n, bool nonzero)
@@ -284,7 +285,21 @@ const struct weight *weights_rows_of_each(struct weights *ws, const struct weigh
     return part;
 }
 
+const struct weight *weights_expert_biases(struct weights *ws, const char *name, int64_t rows, int64_t n_expert)
+{
+    return floats(ws, with_suffix(name, "bias").text, 2, (int64_t[]){rows, n_expert}, OPTIONAL);
+}
+
 // ---- Tensors that were not looked up
+
+// Whether a name "blk.N.rest" is of a layer that is left out.
+static bool is_left_out(const struct weights *ws, struct str name)
+{
+    int64_t n = 0;
+    for (size_t i = 4; i < name.len && i < 16 && name.data[i] >= '0' && name.data[i] <= '9'; i++)
+        n = 10 * n + (name.data[i] - '0');
+    return ws->n_layer && n >= ws->n_layer;
+}
 
 static bool ends_with(struct str s, const char *end)
 {
@@ -292,24 +307,13 @@ static bool ends_with(struct str s, const char *end)
     return s.len >= n && memcmp(s.data + s.len - n, end, n) == 0;
 }
 
-// The number N of a tensor "blk.N.NAME"; -1: the tensor belongs to no layer.
-static int layer_of(struct str name)
-{
-    int n = 0;
-    if (name.len <= 4 || memcmp(name.data, "blk.", 4) != 0)
-        return -1;
-    for (size_t i = 4; i < MIN(name.len, (size_t)12) && name.data[i] >= '0' && name.data[i] <= '9'; i++)
-        n = 10 * n + (name.data[i] - '0');
-    return n;
-}
-
-void weights_check_unused(struct weights *ws, const char *arch, int n_layer)
+void weights_check_unused(struct weights *ws, const char *arch)
 {
     weights_layer(ws, -1);
     for (size_t i = 0; i < gguf_n_tensors(ws->file) && ws->fault->code == E_OK; i++) {
         struct str name = gguf_tensor_at(ws->file, i)->name;
-        const int layer = layer_of(name);
-        if (layer < 0 || layer >= n_layer || ws->used[i] || ends_with(name, ".scale") ||
+        bool of_layer = name.len > 4 && memcmp(name.data, "blk.", 4) == 0;
+        if (!of_layer || ws->used[i] || is_left_out(ws, name) || ends_with(name, ".scale") ||
             ends_with(name, ".input_scale"))
             continue;
         char text[96];

@@ -16,6 +16,7 @@ struct weights {
     struct error *fault; // the first error is kept here
     char prefix[16];     // of the names of the present layer, such as "blk.3."
     bool *used;          // [tensors of the file] whether the tensor was looked up
+    int n_layer;         // the layers from this one on are not used; 0: all are
     int64_t n_params;    // elements of all used tensors
     int64_t bytes;
 };
@@ -27,9 +28,8 @@ enum presence { OPTIONAL, REQUIRED, IGNORED };
 int weights_open(struct weights *ws, const struct gguf *file, struct arena *arena, struct error *err);
 // Sets the layer to which the following names belong; -1: none.
 void weights_layer(struct weights *ws, int layer);
-// Refuses a file with tensors of the first n_layer layers that were not looked up, because such a model would be computed
-// wrongly. Unused scales are allowed: tools write them for every matrix, whether it uses them or not.
-void weights_check_unused(struct weights *ws, const char *arch, int n_layer);
+// Refuses a file with tensors of used layers that were not looked up, because such a model would be computed wrongly. Unused scales are allowed: tools write them for every matrix, whether it uses them or not.
+void weights_check_unused(struct weights *ws, const char *arch);
 
 bool weights_has(const struct weights *ws, const char *name);
 // A vector of n elements, F32 and aligned. NULL when there is none, or after an error.
@@ -67,6 +67,9 @@ const struct weight *weights_experts(struct weights *ws, const char *name, int64
                                      enum scaled scaled);
 // Rows first .. first + n - 1 of each of these matrices; NULL after an error.
 const struct weight *weights_rows_of_each(struct weights *ws, const struct weight *w, int64_t first, int64_t n);
+
+// One bias of `rows` elements per expert, NAME.bias, F32 and aligned; NULL when there is none, or after an error.
+const struct weight *weights_expert_biases(struct weights *ws, const char *name, int64_t rows, int64_t n_expert);
 
 // Keeps an error about the tensor: "FILE: byte N: tensor 'blk.0.NAME': text".
 void weights_refuse(struct weights *ws, const char *name, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

@@ -12,6 +12,8 @@ struct shape {
     enum dtype k_type, v_type;
     int dim_k, dim_v, n_head, window;
     float softcap, magnitude; // of the queries
+    float sinks;              // their size, 0: none
+    bool chunked;
     bool exact;
 };
 
@@ -25,7 +27,8 @@ struct scene {
     int pages_stride, n_pages;
     size_t page_bytes, v_offset;
     struct guarded pool, q;
-    double *want; // [n_rows][n_head][dim_v]
+    double *want;         // [n_rows][n_head][dim_v]
+    struct guarded sinks; // [n_head], where the shape has sinks
 };
 
 static float scale_of(const struct shape *s)
@@ -110,10 +113,11 @@ static void fill_pool(struct random *r, struct scene *s)
     }
 }
 
-static void expect_head(const struct scene *s, int row, const float *q, double *out)
+static void expect_head(const struct scene *s, int row, const float *q, double sink, double *out)
 {
     const struct shape *h = &s->shape;
     int position = s->positions[row], lo = h->window > 0 ? MAX(0, position - h->window + 1) : 0;
+    lo = h->chunked ? position - position % h->window : lo;
     double *score = malloc((size_t)(position + 1) * sizeof(double)), top = -INFINITY, total = 0;
     float x[1024];
     for (int i = lo; i <= position; i++) {
@@ -126,6 +130,8 @@ static void expect_head(const struct scene *s, int row, const float *q, double *
             score[i] = (double)h->softcap * tanh(score[i] / (double)h->softcap);
         top = fmax(top, score[i]);
     }
+    top = fmax(top, sink);
+    total = exp(sink - top);
     memset(out, 0, (size_t)h->dim_v * sizeof(double));
     for (int i = lo; i <= position; i++) {
         double p = exp(score[i] - top);
@@ -153,15 +159,20 @@ static void scene_fill(struct random *r, struct scene *s)
     s->pool = guarded_new((size_t)s->n_pages * s->page_bytes, 0);
     fill_pool(r, s);
     s->q = random_floats(r, s->n_rows * h->n_head * h->dim_k, h->magnitude);
+    if (h->sinks > 0)
+        s->sinks = random_floats(r, h->n_head, h->sinks);
     s->want = malloc((size_t)(s->n_rows * h->n_head * h->dim_v) * sizeof(double));
     for (int i = 0; i < s->n_rows * h->n_head; i++)
-        expect_head(s, i / h->n_head, floats_of(s->q) + i * h->dim_k, s->want + i * h->dim_v);
+        expect_head(s, i / h->n_head, floats_of(s->q) + i * h->dim_k,
+                    h->sinks > 0 ? (double)floats_of(s->sinks)[i % h->n_head] : -INFINITY, s->want + i * h->dim_v);
 }
 
 static void scene_free(struct scene *s)
 {
     guarded_free(s->pool);
     guarded_free(s->q);
+    if (s->shape.sinks > 0)
+        guarded_free(s->sinks);
     free(s->pages);
     free(s->want);
 }
@@ -181,6 +192,8 @@ static void scene_run(const struct kernels *k, const struct scene *s, int first,
                                .scale = scale_of(h),
                                .softcap = h->softcap,
                                .window = h->window,
+                               .chunked = h->chunked,
+                               .sinks = h->sinks > 0 ? floats_of(s->sinks) : NULL,
                                .positions = s->positions + first,
                                .seqs = s->seqs + first,
                                .pages = s->pages,
@@ -283,6 +296,49 @@ Test(attention, any_dimension_of_8_bits_is_within_bound)
             check(&r, chunk(h, 150, 1));
             check(&r, chunk(h, 590, 20));
         }
+    }
+}
+
+// Sinks below and above all scores, with every way to read keys and values.
+Test(attention, sinks_take_a_part_of_the_sum)
+{
+    struct random r = seeded("sinks");
+    const enum dtype types[] = {DT_F32, DT_F16, DT_Q8_0, DT_Q4_0};
+    for (size_t i = 0; i < COUNT_OF(types); i++)
+        for (int window = 0; window < 200; window += 70) {
+            struct shape h = {.what = "sinks",
+                              .k_type = types[i],
+                              .v_type = types[i],
+                              .dim_k = 64,
+                              .dim_v = i ? 32 : 20,
+                              .n_head = 5,
+                              .magnitude = 2,
+                              .window = window,
+                              .sinks = window == 70 ? 20 : 3};
+            check(&r, chunk(h, 1, 1));
+            check(&r, chunk(h, 600, 1));
+            check(&r, chunk(h, 1100, 30));
+        }
+}
+
+// Rows on both sides of the borders of chunks, which are pages, parts of them, and more than a span.
+Test(attention, chunks_hide_what_was_before_them)
+{
+    struct random r = seeded("chunks");
+    const int sizes[] = {1, 50, 64, 128, 576};
+    for (size_t i = 0; i < COUNT_OF(sizes); i++) {
+        struct shape h = {.what = "chunks",
+                          .k_type = i % 2 ? DT_F16 : DT_Q8_0,
+                          .v_type = i % 2 ? DT_F16 : DT_Q8_0,
+                          .dim_k = 64,
+                          .dim_v = 64,
+                          .n_head = 3,
+                          .magnitude = 2,
+                          .window = sizes[i],
+                          .chunked = true};
+        check(&r, chunk(h, 129, 1));
+        check(&r, chunk(h, 600, 60));
+        check(&r, chunk(h, 1200, 70));
     }
 }
 

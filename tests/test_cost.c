@@ -75,3 +75,22 @@ Test(cost, a_window_bounds_what_is_seen)
         }
     graph_free(g);
 }
+
+Test(cost, a_chunk_bounds_what_is_seen)
+{
+    struct weight table;
+    struct graph *g = graph_new();
+    struct tensor *a = attention(g, &table, 4);
+    struct tensor chunked = *a;
+    chunked.p.attn.chunked = true;
+    for (int depth = 0; depth < 9; depth++)
+        for (int rows = 1; rows < 9; rows++) {
+            struct cost_step s = {rows, 1, 1, depth, {DT_F16, DT_F16}};
+            double seen = 0;
+            for (int i = depth; i < depth + rows; i++)
+                seen += i % 4 + 1;
+            cr_expect_eq(cost_of_node(&chunked, &s).products, seen * 4 * 64, "depth %d, %d rows", depth, rows);
+            cr_expect_eq(cost_of_node(&chunked, &s).bytes, (depth % 4 + rows) * 2 * 128);
+        }
+    graph_free(g);
+}

@@ -102,9 +102,10 @@ Test(graph, experts_take_one_row_for_all_or_one_each)
 {
     struct weight router = matrix("router.weight", 64, 8), down = matrices("down.weight", DT_F32, 32, 64, 8);
     struct tensor *scores = graph_matmul(g, "logits", x, &router, NULL);
-    struct tensor *route = graph_route(g, "route", scores, ROUTE_SOFTMAX, 2, true, 1);
-    struct tensor *up = graph_expert_matmul(g, "up", x, &experts, route);
-    struct tensor *back = graph_expert_matmul(g, "down", up, &down, route);
+    struct tensor *route =
+        graph_route(g, "route", scores, NULL, (struct route_params){ROUTE_SOFTMAX, 2, true, 1, 0, 0});
+    struct tensor *up = graph_expert_matmul(g, "up", x, &experts, NULL, route);
+    struct tensor *back = graph_expert_matmul(g, "down", up, &down, NULL, route);
     struct tensor *sum = graph_expert_combine(g, "sum", back, route);
     cr_assert_not_null(sum, "%s", g->fault.text);
     cr_assert_eq(route->width, 4);
@@ -270,8 +271,8 @@ Test(graph_refuses, only_its_first_fault_is_kept_and_all_later_calls_do_nothing)
     cr_assert_null(graph_add(g, "add", x, bad));
     cr_assert_null(graph_scale(g, "s", x, 1));
     cr_assert_null(graph_softcap(g, "c", x, 1));
-    cr_assert_null(graph_route(g, "route", x, ROUTE_SOFTMAX, 1, false, 1));
-    cr_assert_null(graph_expert_matmul(g, "em", x, &experts, bad));
+    cr_assert_null(graph_route(g, "route", x, NULL, (struct route_params){ROUTE_SOFTMAX, 1, false, 1, 0, 0}));
+    cr_assert_null(graph_expert_matmul(g, "em", x, &experts, NULL, bad));
     cr_assert_null(graph_expert_combine(g, "ec", x, bad));
     cr_assert_eq(g->n_nodes, before);
     expect_fault("first: weight narrow.weight (32, 64) does not fit embd of 64 columns");
@@ -381,6 +382,10 @@ REFUSES(queries_of_outputs, "blk.3.a: blk.3.o has rows of outputs, wanted are ro
         attend(graph_output_rows(g, "o", x), 4))
 REFUSES(a_negative_window, "blk.3.a: a window of -1 is out of range", write_kv(),
         graph_attention(g, "a", x, key, value, (struct attention_params){.n_head = 4, .scale = 1, .window = -1}))
+REFUSES(chunks_without_a_size, "blk.3.a: a window of 0 is out of range", write_kv(),
+        graph_attention(g, "a", x, key, value, (struct attention_params){.n_head = 4, .scale = 1, .chunked = true}))
+REFUSES(sinks_of_other_heads, "blk.3.a: vector b (5), wanted are 4 elements", write_kv(), w = vector("b", 5),
+        graph_attention(g, "a", x, key, value, (struct attention_params){.n_head = 4, .scale = 1, .sinks = &w}))
 REFUSES(a_negative_softcap, "blk.3.a: softcap of -1 is out of range", write_kv(),
         graph_attention(g, "a", x, key, value, (struct attention_params){.n_head = 4, .scale = 1, .softcap = -1}))
 REFUSES(a_kv_write_where_a_value_is_wanted,
@@ -392,24 +397,49 @@ REFUSES(values_that_are_never_written, "KV layer 0: its values are never written
         graph_kv_write(g, "k", x, graph_kv_layer(g, 4, 16, 16), KV_KEY))
 
 REFUSES(more_experts_than_there_are, "blk.3.route: 65 experts used of 64",
-        graph_route(g, "route", x, ROUTE_SOFTMAX, 65, true, 1))
-REFUSES(no_experts, "blk.3.route: 0 experts used of 64", graph_route(g, "route", x, ROUTE_SOFTMAX, 0, true, 1))
+        graph_route(g, "route", x, NULL, (struct route_params){ROUTE_SOFTMAX, 65, true, 1, 0, 0}))
+REFUSES(a_period_of_nothing, "blk.3.t: a period of 0, from 1 on, is out of range",
+        graph_growing_rope_table(g, "t", 1, (double[]){1}, 1, 0.1f, 0, 1))
+REFUSES(groups_of_one_expert, "blk.3.route: 64 experts in 64 groups",
+        graph_route(g, "route", x, NULL, (struct route_params){ROUTE_SOFTMAX, 2, true, 1, 64, 8}))
+REFUSES(groups_that_share_experts, "blk.3.route: 64 experts in 5 groups",
+        graph_route(g, "route", x, NULL, (struct route_params){ROUTE_SOFTMAX, 2, true, 1, 5, 2}))
+REFUSES(more_groups_than_there_are, "blk.3.route: 9 groups used of 8",
+        graph_route(g, "route", x, NULL, (struct route_params){ROUTE_SOFTMAX, 2, true, 1, 8, 9}))
+REFUSES(too_few_experts_in_groups, "blk.3.route: 9 experts used of 1 groups of 8",
+        graph_route(g, "route", x, NULL, (struct route_params){ROUTE_SOFTMAX, 9, true, 1, 8, 1}))
+REFUSES(biases_of_other_experts, "blk.3.route: vector b (65), wanted are 64 elements", w = vector("b", 65),
+        graph_route(g, "route", x, &w, (struct route_params){ROUTE_SOFTMAX, 2, true, 1, 0, 0}))
+REFUSES(a_clamped_gate_without_a_factor, "blk.3.y: a clamped SwiGLU has two sources",
+        graph_act(g, "y", x, ACT_SWIGLU_CLAMPED))
+REFUSES(no_experts, "blk.3.route: 0 experts used of 64",
+        graph_route(g, "route", x, NULL, (struct route_params){ROUTE_SOFTMAX, 0, true, 1, 0, 0}))
 REFUSES(a_route_where_a_value_is_wanted, "blk.3.y: source blk.3.route is the result of route, wanted is a plain value",
-        graph_act(g, "y", graph_route(g, "route", x, ROUTE_SOFTMAX, 2, true, 1), ACT_SILU))
+        graph_act(g, "y", graph_route(g, "route", x, NULL, (struct route_params){ROUTE_SOFTMAX, 2, true, 1, 0, 0}),
+                  ACT_SILU))
 REFUSES(another_number_of_experts, "blk.3.up: weight exps.weight (64, 32, 8) holds 8 matrices, wanted are 64",
-        graph_expert_matmul(g, "up", x, &experts, graph_route(g, "route", x, ROUTE_SOFTMAX, 2, true, 1)))
+        graph_expert_matmul(g, "up", x, &experts, NULL,
+                            graph_route(g, "route", x, NULL, (struct route_params){ROUTE_SOFTMAX, 2, true, 1, 0, 0})))
 REFUSES(a_scale_a_matrix_where_no_experts_are, "blk.3.y: weight w (64, 64) has scales, which expert_matmul alone takes",
         w = matrix("w", 64, 64);
         w.scale = (const float[]){2}; graph_matmul(g, "y", x, &w, NULL))
+REFUSES(biases_of_too_few_experts, "blk.3.up: vector b (32, 7), wanted are 32 elements for each expert",
+        w = matrix("b", 32, 7);
+        const struct weight all = matrices("exps", DT_F32, 64, 32, 64);
+        graph_expert_matmul(g, "up", x, &all, &w,
+                            graph_route(g, "route", x, NULL, (struct route_params){ROUTE_SOFTMAX, 2, true, 1, 0, 0})))
 REFUSES(experts_of_another_length,
         "blk.3.up: weight exps (16, 32, 64) does not fit embd of 64 columns, shared or for 2 experts",
         w = matrices("exps", DT_F32, 16, 32, 64),
-        graph_expert_matmul(g, "up", x, &w, graph_route(g, "route", x, ROUTE_SOFTMAX, 2, true, 1)))
+        graph_expert_matmul(g, "up", x, &w, NULL,
+                            graph_route(g, "route", x, NULL, (struct route_params){ROUTE_SOFTMAX, 2, true, 1, 0, 0})))
 REFUSES(parts_that_do_not_divide, "blk.3.sum: embd has 64 columns, no multiple of 3 experts",
-        graph_expert_combine(g, "sum", x, graph_route(g, "route", x, ROUTE_SOFTMAX, 3, true, 1)))
+        graph_expert_combine(g, "sum", x,
+                             graph_route(g, "route", x, NULL, (struct route_params){ROUTE_SOFTMAX, 3, true, 1, 0, 0})))
 REFUSES(a_row_without_bound, "blk.3.up: a row of 536870912 floats is out of range",
         w = matrices("exps", DT_F32, 64, 1 << 28, 64),
-        graph_expert_matmul(g, "up", x, &w, graph_route(g, "route", x, ROUTE_SOFTMAX, 2, true, 1)))
+        graph_expert_matmul(g, "up", x, &w, NULL,
+                            graph_route(g, "route", x, NULL, (struct route_params){ROUTE_SOFTMAX, 2, true, 1, 0, 0})))
 
 REFUSES(two_nodes_of_one_name, "blk.3.y: two nodes have this name", graph_act(g, "y", x, ACT_SILU),
         graph_act(g, "y", x, ACT_RELU))
@@ -469,14 +499,19 @@ Test(graph, prints_a_line_a_node)
 Test(graph, prints_the_parameters_of_all_operations)
 {
     struct text out = {0};
-    struct tensor *route = graph_route(g, "route", x, ROUTE_SIGMOID, 2, true, 2.5f);
+    struct tensor *route = graph_route(g, "route", x, NULL, (struct route_params){ROUTE_SIGMOID, 2, true, 2.5f, 0, 0});
     w = matrices("up", DT_F16, 64, 32, 64);
     w.scale = &(const float){1};
-    graph_expert_combine(g, "sum", graph_expert_matmul(g, "up", x, &w, route), route);
+    graph_expert_combine(g, "sum", graph_expert_matmul(g, "up", x, &w, NULL, route), route);
     graph_norm(g, "norm", x, NULL, NULL, NORM_LAYER, 1e-5f, 16);
     graph_glu(g, "glu", x, x, ACT_GELU_TANH);
     struct weight wide = matrix("wide", 100, 100);
     graph_glu_from(g, "part", x, graph_embed(g, "long", &wide, INPUT_TOKENS, 1), ACT_SILU, 36);
+    struct weight b = vector("b", 64);
+    struct tensor *chosen = graph_route(g, "chosen", x, &b, (struct route_params){ROUTE_SIGMOID, 2, false, 1, 8, 4});
+    graph_expert_sum(g, "plain", graph_expert_weigh(g, "weighed", x, chosen), chosen);
+    graph_growing_rope_table(g, "grown", 1, (double[]){0}, 1, 0.1f, 8192, 1);
+    graph_glu(g, "clamped", x, x, ACT_SWIGLU_CLAMPED);
     graph_softcap(g, "cap", x, 30);
     graph_scale(g, "scale", x, 0.5f);
     cr_assert_eq(graph_print(g, &out), 0);
@@ -487,6 +522,11 @@ Test(graph, prints_the_parameters_of_all_operations)
         "norm           (tokens, 64) <- embd layer eps=1e-05 group=16\n",
         "glu            (tokens, 64) <- embd, embd gelu_tanh\n",
         "glu            (tokens, 64) <- embd, long silu from=36\n",
+        "route          (tokens, 4) <- embd weight=b:F32(64) sigmoid used=2 scale=1 groups=4/8\n",
+        "expert_weigh   (tokens, 128) <- embd, chosen used=2\n",
+        "expert_combine (tokens, 64) <- weighed, chosen used=2 plain\n",
+        "rope_table     (tokens, 2) pairs=1 mscale=1 inv_freq=0..0 growth=0.1/8192+1\n",
+        "glu            (tokens, 64) <- embd, embd swiglu_clamped\n",
         "softcap        (tokens, 64) <- embd cap=30\n",
         "scale          (tokens, 64) <- embd factor=0.5\n",
     };

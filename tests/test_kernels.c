@@ -115,6 +115,8 @@ Test(kernels, norm_is_within_bound_with_and_without_gain_and_bias)
 static double act_of(int kind, double x)
 {
     switch (kind) {
+    case ACT_NONE:
+        return x;
     case ACT_SILU:
         return x / (1 + exp(-x));
     case ACT_GELU_TANH:
@@ -146,10 +148,17 @@ static void run_glu(const struct kernels *k, const struct row_case *c, float *y)
     k->glu(c->kind, c->a, c->b, y, c->n);
 }
 
+static double clamped_of(double gate, double up)
+{
+    gate = fmin(gate, SWIGLU_LIMIT);
+    return gate / (1 + exp(-SWIGLU_ALPHA * gate)) * (fmax(-SWIGLU_LIMIT, fmin(up, SWIGLU_LIMIT)) + 1);
+}
+
 static void expect_glu(const struct row_case *c, double *y)
 {
     for (int64_t i = 0; i < c->n; i++)
-        y[i] = act_of(c->kind, (double)c->a[i]) * (double)c->b[i];
+        y[i] = c->kind == ACT_SWIGLU_CLAMPED ? clamped_of((double)c->a[i], (double)c->b[i])
+                                             : act_of(c->kind, (double)c->a[i]) * (double)c->b[i];
 }
 
 Test(kernels, activations_are_within_bound_at_every_size)
@@ -162,8 +171,24 @@ Test(kernels, activations_are_within_bound_at_every_size)
             check_row(&c, run_act, expect_act, 1e-10);
             check_row(&c, run_glu, expect_glu, 1e-10);
         }
+        c.kind = ACT_SWIGLU_CLAMPED;
+        for (int64_t i = 0; i < c.n; i++)
+            floats_of(x)[i] *= 2, floats_of(up)[i] *= 4; // some beyond the limits
+        check_row(&c, run_glu, expect_glu, 1e-10);
         guarded_free(x);
         guarded_free(up);
+    }
+}
+
+Test(kernels, a_clamped_gate_keeps_what_is_no_number)
+{
+    const float gate[] = {NAN, 1, INFINITY, -INFINITY, 100, 1, 1}, up[] = {1, NAN, 1, 1, 100, INFINITY, -INFINITY};
+    EACH_LEVEL (k) {
+        float y[COUNT_OF(gate)], first[COUNT_OF(gate)];
+        k->glu(ACT_SWIGLU_CLAMPED, gate, up, y, COUNT_OF(gate));
+        scalar_level()->glu(ACT_SWIGLU_CLAMPED, gate, up, first, COUNT_OF(gate));
+        expect_same_bits(y, first, COUNT_OF(gate), k->name);
+        cr_assert(isnan(y[0]) && isnan(y[1]) && isfinite(y[2]) && isfinite(y[4]) && isfinite(y[5]) && isfinite(y[6]));
     }
 }
 
@@ -250,6 +275,18 @@ static void expect_combine(const struct row_case *c, double *y)
             y[i] += (double)c->b[j] * (double)c->a[j * c->n + i];
 }
 
+static void run_plain_sum(const struct kernels *k, const struct row_case *c, float *y)
+{
+    k->combine(c->a, NULL, c->kind, c->n, y);
+}
+
+static void expect_plain_sum(const struct row_case *c, double *y)
+{
+    for (int64_t i = 0; i < c->n; i++)
+        for (int j = 0; j < c->kind; j++)
+            y[i] += (double)c->a[j * c->n + i];
+}
+
 Test(kernels, sums_scales_and_caps_are_within_bound)
 {
     struct random r = seeded("elements");
@@ -264,6 +301,8 @@ Test(kernels, sums_scales_and_caps_are_within_bound)
             check_row(&c, run_softcap, expect_softcap, 1e-10);
             for (c.kind = 1; c.kind <= 8; c.kind += 7)
                 check_row(&c, run_combine, expect_combine, 1e-10);
+            c.kind = 3;
+            check_row(&c, run_plain_sum, expect_plain_sum, 1e-10);
             guarded_free(a);
             guarded_free(b);
         }
@@ -376,94 +415,6 @@ Test(kernels, rope_turns_the_leading_pairs_of_each_head)
             check_row(&c, run_rope, expect_rope, 1e-10);
         guarded_free(x);
         guarded_free(table);
-    }
-}
-
-// ---- route
-
-struct route_case {
-    enum route_kind kind;
-    int n_expert, n_used;
-    bool normalise;
-    float scale;
-};
-
-static void expect_route(const struct route_case *c, const float *logits, double *weights, int32_t *ids)
-{
-    double total = 0, top = -INFINITY, used = 0;
-    for (int i = 0; i < c->n_expert; i++)
-        top = fmax(top, (double)logits[i]);
-    for (int i = 0; i < c->n_expert; i++)
-        total += exp((double)logits[i] - top);
-    for (int j = 0; j < c->n_used; j++) {
-        int best = -1;
-        for (int i = 0; i < c->n_expert; i++) {
-            bool taken = false;
-            for (int t = 0; t < j; t++)
-                taken = taken || ids[t] == i;
-            if (!taken && (best < 0 || logits[i] > logits[best]))
-                best = i;
-        }
-        ids[j] = best;
-        double l = (double)logits[best];
-        weights[j] = c->kind == ROUTE_SOFTMAX ? exp(l - top) / total : 1 / (1 + exp(-l));
-        used += weights[j];
-    }
-    for (int j = 0; j < c->n_used; j++)
-        weights[j] = (c->normalise ? weights[j] / fmax(used, 0x1p-14) : weights[j]) * (double)c->scale;
-}
-
-Test(kernels, route_takes_the_greatest_and_the_lower_id_on_a_tie)
-{
-    struct random r = seeded("route");
-    for (int round = 0; round < 300; round++) {
-        struct route_case c = {.kind = round % 2,
-                               .n_expert = 1 + random_below(&r, 200),
-                               .normalise = round / 2 % 2,
-                               .scale = round % 5 ? 1.0f : 2.5f};
-        c.n_used = 1 + random_below(&r, MIN(c.n_expert, 24));
-        struct guarded logits = random_floats(&r, c.n_expert, round % 3 ? 3 : 30);
-        for (int i = 0; round % 7 == 0 && i < c.n_expert; i++)
-            floats_of(logits)[i] = rintf(floats_of(logits)[i]); // ties
-        double want[24];
-        int32_t want_ids[24];
-        float first[24];
-        expect_route(&c, floats_of(logits), want, want_ids);
-        EACH_LEVEL (k) {
-            struct guarded w = guarded_new((size_t)c.n_used * 4, 0), ids = guarded_new((size_t)c.n_used * 4, 0);
-            int32_t *id = (int32_t *)(void *)ids.data, first_ids[24];
-            k->route(c.kind, floats_of(logits), c.n_expert, c.n_used, c.normalise, c.scale, floats_of(w), id);
-            cr_assert_eq(memcmp(id, want_ids, (size_t)c.n_used * 4), 0, "%s: other experts", k->name);
-            cr_assert_leq(nmse(floats_of(w), want, c.n_used), 1e-10, "%s: weights", k->name);
-            scalar_level()->route(c.kind, floats_of(logits), c.n_expert, c.n_used, c.normalise, c.scale, first,
-                                  first_ids);
-            expect_same_bits(floats_of(w), first, c.n_used, k->name);
-            guarded_check(w, "route");
-            guarded_check(ids, "route");
-            guarded_free(w);
-            guarded_free(ids);
-        }
-        guarded_free(logits);
-    }
-}
-
-Test(kernels, route_of_numbers_gone_wrong_still_names_distinct_experts)
-{
-    const float bad[] = {NAN, INFINITY, -INFINITY, 0};
-    struct random r = seeded("bad route");
-    for (int round = 0; round < 200; round++) {
-        float logits[9], weights[5];
-        int32_t ids[5];
-        for (int i = 0; i < 9; i++)
-            logits[i] = bad[random_below(&r, 4)];
-        EACH_LEVEL (k) {
-            k->route(round % 2, logits, 9, 5, true, 1, weights, ids);
-            for (int j = 0; j < 5; j++) {
-                cr_assert(ids[j] >= 0 && ids[j] < 9);
-                for (int i = 0; i < j; i++)
-                    cr_assert_neq(ids[i], ids[j], "%s: expert %d twice", k->name, ids[j]);
-            }
-        }
     }
 }
 

@@ -32,6 +32,8 @@ struct heads {
     uint32_t n, n_kv, dim_k, dim_v, window, splits;
     float softcap;
     enum dtype k_type, v_type;
+    float sinks; // their size, 0: none
+    bool chunked;
 };
 
 // The rows of a step; the pages of the sequences are in a mixed order.
@@ -57,6 +59,8 @@ struct card {
     uint8_t *kv;
     uint64_t kv_at;
     int32_t pages[N_PAGES];
+    float *sinks; // [heads], or NULL
+    uint64_t sinks_at;
     uint64_t state;
 };
 
@@ -95,7 +99,13 @@ static struct card *card_new(struct heads h)
                                .scale = 0.3f,
                                .softcap = h.softcap,
                                .window = h.window,
+                               .chunked = h.chunked,
+                               .sinks = h.sinks != 0,
                                .splits = h.splits};
+    if (h.sinks != 0) {
+        c->sinks = random_floats(&c->state, h.n, (double)h.sinks);
+        c->sinks_at = to_card(c, c->sinks, h.n * sizeof(float));
+    }
     return c;
 }
 
@@ -103,6 +113,7 @@ static void card_free(struct card *c)
 {
     simt_free(c->simt);
     free(c->kv);
+    free(c->sinks);
     free(c);
 }
 
@@ -195,8 +206,10 @@ static void run(struct card *c, const struct inputs *in, enum ptx_attend_form fo
     const struct simt_kernel *kernel = simt_find(c->simt, entry);
     cr_assert_not_null(kernel);
     bool tiles = form == PTX_ATTEND_TILES;
-    uint64_t args[8] = {in->step, in->positions, in->tables, in->pages, in->q};
+    uint64_t args[9] = {in->step, in->positions, in->tables, in->pages, in->q};
     size_t n = 5;
+    if (a.sinks)
+        args[n++] = c->sinks_at;
     if (!tiles) {
         args[n++] = in->partials;
         args[n++] = in->counters;
@@ -272,10 +285,11 @@ static void expect_near(const struct card *c, const struct batch *r, int row, co
     const struct heads *h = &c->h;
     size_t k_row = dtype_row_bytes(h->k_type, h->dim_k), v_row = dtype_row_bytes(h->v_type, h->dim_v);
     int32_t position = r->positions[row], low = h->window ? MAX(0, position - (int32_t)h->window + 1) : 0;
+    low = h->chunked ? position - position % (int32_t)h->window : low;
     float q[4096], k[1024], v[1024];
     fill_query(c, r->seqs[row], position, q);
     for (uint32_t head = 0; head < h->n; head++) {
-        double sum = 0, o[1024] = {0}, worst = 0, largest = 0;
+        double sum = c->sinks ? exp((double)c->sinks[head] - 60) : 0, o[1024] = {0}, worst = 0, largest = 0;
         for (int32_t at = low; at <= position; at++) {
             const uint8_t *page = c->kv + (size_t)c->pages[r->seqs[row] * STRIDE + at / 64] * c->a.k.page_bytes;
             size_t slot = head / (h->n / h->n_kv) * 64 + (size_t)at % 64;
@@ -316,21 +330,33 @@ static void check(struct heads h, const struct batch *r)
     card_free(c);
 }
 
-#define F32 DT_F32, DT_F32
-#define F16 DT_F16, DT_F16
-#define Q8 DT_Q8_0, DT_Q8_0
-#define Q4 DT_Q4_0, DT_Q4_0
+#define F32 DT_F32, DT_F32, 0, false
+#define F16 DT_F16, DT_F16, 0, false
+#define Q8 DT_Q8_0, DT_Q8_0, 0, false
+#define Q4 DT_Q4_0, DT_Q4_0, 0, false
 
 // A run, single rows of other sequences, a run that crosses the end of a tile, and rows in reverse order.
 Test(ptx_attend, a_row_has_the_same_bits_in_every_form)
 {
     static const struct heads cases[] = {
-        {4, 2, 64, 64, 0, 4, 0, F16},      {4, 1, 128, 128, 0, 2, 0, F16},
-        {3, 1, 32, 32, 0, 4, 0, F32},      {8, 1, 64, 64, 70, 2, 30, Q8},
-        {2, 2, 96, 160, 0, 4, 0, Q4},      {7, 1, 80, 80, 0, 4, 0, DT_BF16, DT_BF16},
-        {2, 1, 256, 256, 100, 2, 50, F16}, {12, 1, 64, 32, 1, 1, 0, DT_Q8_0, DT_F16},
-        {2, 1, 10, 6, 0, 4, 0, F16},       {2, 1, 8, 8, 5, 2, 0, F32},
-        {1, 1, 512, 576, 0, 4, 0, F16},    {1, 1, 24, 40, 0, 4, 0, DT_F32, DT_BF16},
+        {4, 2, 64, 64, 0, 4, 0, F16},
+        {4, 1, 128, 128, 0, 2, 0, F16},
+        {3, 1, 32, 32, 0, 4, 0, F32},
+        {8, 1, 64, 64, 70, 2, 30, Q8},
+        {2, 2, 96, 160, 0, 4, 0, Q4},
+        {7, 1, 80, 80, 0, 4, 0, DT_BF16, DT_BF16, 0, false},
+        {2, 1, 256, 256, 100, 2, 50, F16},
+        {12, 1, 64, 32, 1, 1, 0, DT_Q8_0, DT_F16, 0, false},
+        {2, 1, 10, 6, 0, 4, 0, F16},
+        {2, 1, 8, 8, 5, 2, 0, F32},
+        {1, 1, 512, 576, 0, 4, 0, F16},
+        {1, 1, 24, 40, 0, 4, 0, DT_F32, DT_BF16, 0, false},
+        {8, 1, 64, 64, 0, 4, 0, DT_F16, DT_F16, 20, false},
+        {6, 2, 64, 64, 70, 2, 0, DT_F16, DT_F16, 20, false},
+        {4, 2, 64, 64, 128, 2, 0, DT_F16, DT_F16, 0, true},
+        {3, 1, 32, 32, 125, 4, 0, DT_F32, DT_F32, 0, true},
+        {24, 2, 32, 32, 0, 4, 30, DT_Q8_0, DT_Q8_0, 40, false},
+        {3, 1, 80, 80, 0, 2, 0, DT_F32, DT_F32, 30, false},
     };
     struct batch r = {0};
     add_rows(&r, 1, 120, 10);
@@ -359,6 +385,8 @@ Test(ptx_attend, borders_of_pages_and_splits)
     add_rows(&over, 2, 510, 4);
     check((struct heads){4, 2, 32, 32, 0, 2, 0, F16}, &over);
     check((struct heads){4, 2, 32, 64, 65, 2, 0, Q8}, &over);
+    check((struct heads){4, 2, 32, 64, 128, 2, 0, DT_F16, DT_F16, 0, true}, &over);
+    check((struct heads){4, 2, 32, 32, 1, 4, 0, DT_F16, DT_F16, 9, true}, &over);
 }
 
 Test(ptx_attend, a_prompt_by_tiles)
@@ -401,13 +429,21 @@ Test(ptx_attend, every_form_is_assembled_without_spills)
 {
     static const struct heads cases[] = {
         {32, 8, 128, 128, 0, 32, 0, F16},
+        {64, 8, 64, 64, 128, 32, 0, DT_F16, DT_F16, 1, false},
 #ifdef EVERY_ARCH
-        {32, 8, 64, 64, 0, 32, 0, F16},        {32, 8, 128, 128, 4096, 32, 0, F16},
-        {64, 8, 128, 128, 0, 32, 0, Q8},       {32, 8, 128, 128, 0, 32, 0, Q4},
-        {28, 4, 128, 128, 0, 64, 0, F16},      {8, 4, 256, 256, 4096, 64, 50, F16},
-        {32, 16, 128, 128, 4096, 16, 50, F16}, {32, 32, 80, 80, 0, 16, 0, F16},
-        {32, 32, 96, 96, 0, 16, 0, F32},       {12, 12, 64, 64, 0, 16, 0, DT_BF16, DT_BF16},
-        {16, 1, 192, 128, 0, 64, 0, F16},      {16, 1, 576, 512, 0, 64, 0, F16},
+        {40, 8, 128, 128, 8192, 32, 0, DT_F16, DT_F16, 0, true},
+        {32, 8, 64, 64, 0, 32, 0, F16},
+        {32, 8, 128, 128, 4096, 32, 0, F16},
+        {64, 8, 128, 128, 0, 32, 0, Q8},
+        {32, 8, 128, 128, 0, 32, 0, Q4},
+        {28, 4, 128, 128, 0, 64, 0, F16},
+        {8, 4, 256, 256, 4096, 64, 50, F16},
+        {32, 16, 128, 128, 4096, 16, 50, F16},
+        {32, 32, 80, 80, 0, 16, 0, F16},
+        {32, 32, 96, 96, 0, 16, 0, F32},
+        {12, 12, 64, 64, 0, 16, 0, DT_BF16, DT_BF16, 0, false},
+        {16, 1, 192, 128, 0, 64, 0, F16},
+        {16, 1, 576, 512, 0, 64, 0, F16},
 #endif
     };
     if (system("command -v ptxas > /dev/null 2>&1") != 0)

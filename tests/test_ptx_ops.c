@@ -280,6 +280,7 @@ Test(ptx_ops, elements_are_those_of_the_law)
         check_element((struct ptx_elements){.op = PTX_ACT, .act = kind}, OP_ACT, 6);
         check_element((struct ptx_elements){.op = PTX_GLU, .act = kind}, OP_GLU, 3);
     }
+    check_element((struct ptx_elements){.op = PTX_GLU, .act = ACT_SWIGLU_CLAMPED}, OP_GLU, 12);
     check_element((struct ptx_elements){.op = PTX_ADD}, OP_ADD, 1);
     check_element((struct ptx_elements){.op = PTX_SCALE, .factor = 0.3f}, OP_SCALE, 1);
     check_element((struct ptx_elements){.op = PTX_SOFTCAP, .factor = 30}, OP_SOFTCAP, 100);
@@ -336,7 +337,7 @@ Test(ptx_ops, norms_are_those_of_the_law)
 
 // ---- rope
 
-Test(ptx_ops, angles_are_those_of_doubles)
+static void check_rope_table(float growth)
 {
     enum { PAIRS = 70 };
     double frequencies[PAIRS];
@@ -351,8 +352,22 @@ Test(ptx_ops, angles_are_those_of_doubles)
     l->node.p.rope_table.mscale = 1.25f;
     arg(c, to_card(c, far, sizeof(far)));
     arg(c, to_card(c, frequencies, sizeof(frequencies)));
-    struct ptx_rope_table t = {7, PAIRS, 1.25f};
-    finish(c, l, ptx_emit_rope_table(&c->p, &t, &c->launch, &c->err), 1e-7, "rope table");
+    l->node.p.rope_table.growth = growth;
+    l->node.p.rope_table.period = 5000;
+    l->node.p.rope_table.offset = 3;
+    struct ptx_rope_table t = {7, PAIRS, 1.25f, growth, 5000, 3};
+    finish(c, l, ptx_emit_rope_table(&c->p, &t, &c->launch, &c->err), growth != 0 ? 3e-7 : 1e-7, "rope table");
+}
+
+Test(ptx_ops, angles_are_those_of_the_law)
+{
+    check_rope_table(0);
+}
+
+Test(ptx_ops, tables_grow_with_the_position_as_by_the_law)
+{
+    check_rope_table(0.1f);
+    check_rope_table(2);
 }
 
 Test(ptx_ops, heads_turn_as_the_law_has_it)
@@ -467,6 +482,8 @@ static void check_attend(enum dtype type, struct heads h)
                            0.3f,
                            h.softcap,
                            (uint32_t)h.window,
+                           false,
+                           false,
                            PTX_ATTEND_ROWS,
                            2};
     size_t counters = ptx_attend_counters(&a, ROWS);
@@ -499,18 +516,44 @@ Test(ptx_ops, attention_is_that_of_the_law)
 
 // ---- mixtures
 
-static void check_route(enum route_kind kind, int experts, int used, bool normalise, bool ties)
+struct route_case {
+    int experts, used;
+    bool normalise, bias;
+    int groups, groups_used;
+};
+
+static void check_route(enum route_kind kind, struct route_case k, bool ties)
 {
+    const int experts = k.experts, used = k.used;
     struct card *c = card_new(NULL, 0);
-    struct reference *l = reference_new(OP_ROUTE, ROWS_TOKENS, 2 * used, (int64_t[]){experts, 0, 0}, 4);
+    struct reference *l =
+        reference_new(OP_ROUTE, ROWS_TOKENS, 2 * used, (int64_t[]){experts, 0, 0}, k.bias || k.groups ? 1 : 4);
+    float *bias = random_floats((size_t)experts, 0.3);
+    const struct weight w = {.type = DT_F32, .ne = {experts, 1, 1}, .data = bias, .row_bytes = 4 * (size_t)experts};
     for (int i = 0; ties && i < ROWS * experts; i++)
         l->values[0][i] = rintf(l->values[0][i]);
+    for (int i = 0; ties && i < experts; i++)
+        bias[i] = 0.25f * rintf(8 * bias[i]);
+    l->node.w[0] = k.bias ? &w : NULL;
+    l->node.p.route.n_group = k.groups;
+    l->node.p.route.n_group_used = k.groups_used;
     l->node.p.route.kind = kind;
     l->node.p.route.n_used = used;
-    l->node.p.route.normalise = normalise;
+    l->node.p.route.normalise = k.normalise;
     l->node.p.route.scale = 1.5f;
     arg(c, source(c, l, 0));
-    struct ptx_route r = {7, ROWS_TOKENS, (uint32_t)experts, (uint32_t)used, kind, normalise, 1.5f};
+    if (k.bias)
+        arg(c, to_card(c, bias, (size_t)experts * 4));
+    struct ptx_route r = {.node = 7,
+                          .rows = ROWS_TOKENS,
+                          .experts = (uint32_t)experts,
+                          .used = (uint32_t)used,
+                          .kind = kind,
+                          .normalise = k.normalise,
+                          .scale = 1.5f,
+                          .bias = k.bias,
+                          .groups = (uint32_t)k.groups,
+                          .groups_used = (uint32_t)k.groups_used};
     cr_assert_eq(ptx_emit_route(&c->p, &r, &c->launch, &c->err), 0, "%s", c->err.text);
     size_t n = (size_t)(2 * used * ROWS);
     float *got = malloc(n * sizeof(*got)), *want = l->values[SRC_MAX];
@@ -526,6 +569,7 @@ static void check_route(enum route_kind kind, int experts, int used, bool normal
                   (double)want[i]);
     }
     free(got);
+    free(bias);
     card_free(c);
     reference_free(l);
 }
@@ -534,24 +578,52 @@ Test(ptx_ops, experts_are_chosen_as_by_the_law)
 {
     for (int kind = ROUTE_SOFTMAX; kind <= ROUTE_SIGMOID; kind++)
         for (int ties = 0; ties < 2; ties++) {
-            check_route(kind, 4, 2, true, ties);
-            check_route(kind, 8, 8, false, ties);
-            check_route(kind, 1, 1, true, ties);
-            check_route(kind, 130, 9, true, ties);
+            check_route(kind, (struct route_case){4, 2, true, false, 0, 0}, ties);
+            check_route(kind, (struct route_case){8, 8, false, false, 0, 0}, ties);
+            check_route(kind, (struct route_case){1, 1, true, false, 0, 0}, ties);
+            check_route(kind, (struct route_case){130, 9, true, false, 0, 0}, ties);
+        }
+}
+
+Test(ptx_ops, experts_are_chosen_by_biases_and_groups_as_by_the_law)
+{
+    for (int kind = ROUTE_SOFTMAX; kind <= ROUTE_SIGMOID; kind++)
+        for (int ties = 0; ties < 2; ties++) {
+            check_route(kind, (struct route_case){5, 2, true, true, 0, 0}, ties);
+            check_route(kind, (struct route_case){130, 9, false, true, 0, 0}, ties);
+            check_route(kind, (struct route_case){8, 4, true, false, 2, 1}, ties);
+            check_route(kind, (struct route_case){256, 8, true, true, 8, 4}, ties);
+            check_route(kind, (struct route_case){99, 6, true, true, 33, 33}, ties);
+            check_route(kind, (struct route_case){105, 3, false, true, 35, 2}, ties);
         }
 }
 
 Test(ptx_ops, parts_of_experts_are_summed_in_order)
 {
-    for (int width = 6; width <= 600; width += 594) {
+    for (int width = 6; width <= 600; width = width == 6 ? 10 : width + 590) {
         struct card *c = card_new(NULL, 0);
         struct reference *l = reference_new(OP_EXPERT_COMBINE, ROWS_TOKENS, width, (int64_t[]){3 * width, 6, 0}, 1);
         l->node.p.expert.n_used = 3;
         l->src[1].p.route.n_used = 3;
         arg(c, source(c, l, 0));
         arg(c, source(c, l, 1));
-        struct ptx_combine k = {7, ROWS_TOKENS, (uint32_t)width, 3};
+        l->node.p.expert.plain = width == 10;
+        struct ptx_combine k = {7, ROWS_TOKENS, (uint32_t)width, 3, width == 10};
         finish(c, l, ptx_emit_combine(&c->p, &k, &c->launch, &c->err), 3e-7, "combine");
+    }
+}
+
+Test(ptx_ops, inputs_of_experts_are_weighed)
+{
+    for (int width = 6; width <= 600; width += 594) {
+        struct card *c = card_new(NULL, 0);
+        struct reference *l = reference_new(OP_EXPERT_WEIGH, ROWS_TOKENS, 3 * width, (int64_t[]){width, 6, 0}, 1);
+        l->node.p.expert.n_used = 3;
+        l->src[1].p.route.n_used = 3;
+        arg(c, source(c, l, 0));
+        arg(c, source(c, l, 1));
+        struct ptx_combine k = {7, ROWS_TOKENS, (uint32_t)width, 3, false};
+        finish(c, l, ptx_emit_weigh(&c->p, &k, &c->launch, &c->err), 1e-7, "weigh");
     }
 }
 
@@ -621,7 +693,8 @@ Test(ptx_ops, sizes_that_cannot_be_are_refused)
     kv.type = DT_Q6_K;
     cr_expect(ptx_emit_kv_write(&c->p, &(struct ptx_kv_write){7, 1, kv}, &c->launch, &c->err) < 0);
     cr_expect(ptx_emit_rope(&c->p, &(struct ptx_rope){7, 0, 8, 4, 3, 0}, &c->launch, &c->err) < 0);
-    cr_expect(ptx_emit_route(&c->p, &(struct ptx_route){7, 0, 2, 3, 0, false, 1}, &c->launch, &c->err) < 0);
+    cr_expect(ptx_emit_route(&c->p, &(struct ptx_route){7, 0, 2, 3, 0, false, 1, false, 0, 0}, &c->launch, &c->err) <
+              0);
     cr_expect(ptx_emit_top(&c->p, &(struct ptx_top){7, 1000, 3, false}, &c->launch, &c->err) < 0);
     cr_expect(ptx_emit_top(&c->p, &(struct ptx_top){7, 1000, 512, false}, &c->launch, &c->err) < 0);
     cr_expect(ptx_emit_top(&c->p, &(struct ptx_top){7, 1000, 64, true}, &c->launch, &c->err) < 0);

@@ -241,6 +241,19 @@ Test(ref, rope_scales_what_it_turns)
     cr_expect_eq(y[2], 4, "what does not turn is not scaled");
 }
 
+Test(ref, rope_grows_with_the_position)
+{
+    static const int32_t positions[] = {0, 5, 6, 7, 1000};
+    struct tensor *table = graph_growing_rope_table(r.graph, "table", 1, (double[]){0}, 1.5f, 0.25f, 7, 1);
+    struct tensor *x = rig_rows(&r, "x", 5, 2, (float[]){1, 2, 1, 2, 1, 2, 1, 2, 1, 2});
+    float *y = rig_eval(&r, graph_rope(r.graph, "y", x, table, 2, ROPE_NORM), 5, positions);
+    for (int i = 0; i < 5; i++) {
+        const double factor = 1.5 * (1 + 0.25 * log(1 + floor((positions[i] + 1) / 7.0)));
+        cr_expect_float_eq(y[2 * i], factor, 4 * FLT_EPSILON * factor);
+        cr_expect_float_eq(y[2 * i + 1], 2 * factor, 8 * FLT_EPSILON * factor);
+    }
+}
+
 // ---- Element by element
 
 static long double sigmoid_exact(long double x)
@@ -251,6 +264,8 @@ static long double act_exact(enum act_kind kind, long double x)
 {
     const long double pi = 3.14159265358979323846264338327950288L;
     switch (kind) {
+    case ACT_NONE:
+        return x;
     case ACT_SILU:
         return x * sigmoid_exact(x);
     case ACT_GELU_TANH:
@@ -263,6 +278,8 @@ static long double act_exact(enum act_kind kind, long double x)
         return fmaxl(x, 0) * fmaxl(x, 0);
     case ACT_SIGMOID:
         return sigmoid_exact(x);
+    case ACT_SWIGLU_CLAMPED:
+        break;
     }
     return NAN;
 }
@@ -305,6 +322,17 @@ Test(ref, glu_takes_some_columns_of_a_wider_value)
     float *y = rig_eval(&r, graph_glu_from(r.graph, "y", gate, wide, ACT_SILU, FIRST), ROWS, NULL);
     for (int i = 0; i < ROWS * N; i++)
         EXPECT_ROUNDED(y[i], act_exact(ACT_SILU, x[i]) * up[i / N * WIDE + FIRST + i % N], 0x1p-15L, "glu", i);
+}
+
+Test(ref, clamped_swiglu)
+{
+    const float *x = sweep(), *up = rig_noises(&r, SWEEP, 10);
+    struct tensor *gate = rig_rows(&r, "gate", 1, SWEEP, x), *other = rig_rows(&r, "up", 1, SWEEP, up);
+    float *y = rig_eval(&r, graph_glu(r.graph, "y", gate, other, ACT_SWIGLU_CLAMPED), 1, NULL);
+    for (int i = 0; i < SWEEP; i++) {
+        long double g = x[i] > 7 ? 7 : x[i], u = up[i] > 7 ? 7 : up[i] < -7 ? -7 : up[i];
+        EXPECT_ROUNDED(y[i], g * sigmoid_exact(1.702L * g) * (u + 1), 0x1p-15L, "glu", i);
+    }
 }
 
 // With its value at 1, from tables: Phi(1), the tanh form of it, 1 / (1 + 1/e).
@@ -357,9 +385,10 @@ static float *route_dense(const float *logits, int n_expert, int rows, enum rout
     for (int i = 0; i < rows; i++)
         one[i] = 1;
     struct tensor *l = rig_rows(&r, "logits", rows, n_expert, logits), *x = rig_rows(&r, "x", rows, 1, one);
-    struct tensor *route = graph_route(r.graph, "route", l, kind, n_used, normalise, scale);
+    struct tensor *route =
+        graph_route(r.graph, "route", l, NULL, (struct route_params){kind, n_used, normalise, scale, 0, 0});
     const struct weight *w = rig_weight(&r, DT_F32, 1, n_expert, n_expert, units);
-    struct tensor *parts = graph_expert_matmul(r.graph, "parts", x, w, route);
+    struct tensor *parts = graph_expert_matmul(r.graph, "parts", x, w, NULL, route);
     return rig_eval(&r, graph_expert_combine(r.graph, "y", parts, route), rows, NULL);
 }
 
@@ -438,6 +467,28 @@ Test(ref, route_of_huge_logits_stays_finite)
     EXPECT_ROUNDED(y[2], sigmoid_exact(1), 1, "expert", 2);
 }
 
+// Six experts in three groups, of which two are used; the biases are written so that the first group, with the greatest
+// expert, is left out.
+Test(ref, route_by_groups_and_biases)
+{
+    const float logits[] = {3, -9, 0, 0.5f, 1, -1}, bias[] = {0, -1, 0.2f, 0, 0, 0.4f};
+    struct tensor *l = rig_rows(&r, "logits", 1, 6, logits);
+    const struct weight *w = rig_weight(&r, DT_F32, 6, 1, 1, bias);
+    struct route_params p = {ROUTE_SIGMOID, 3, true, 2, 3, 2};
+    struct tensor *route = graph_route(r.graph, "route", l, w, p), *one = rig_rows(&r, "x", 1, 1, (float[]){1});
+    float units[36] = {0};
+    for (int e = 0; e < 6; e++)
+        units[7 * e] = 1;
+    const struct weight *u = rig_weight(&r, DT_F32, 1, 6, 6, units);
+    struct tensor *parts = graph_expert_matmul(r.graph, "parts", one, u, NULL, route);
+    float *y = rig_eval(&r, graph_expert_combine(r.graph, "y", parts, route), 1, NULL);
+    // the scores: 0.95 and -1 | 0.7 and 0.62 | 0.73 and 0.67
+    const long double sum = sigmoid_exact(0) + sigmoid_exact(1) + sigmoid_exact(-1);
+    const int chosen[] = {0, 0, 1, 0, 1, 1};
+    for (int e = 0; e < 6; e++)
+        EXPECT_ROUNDED(y[e], chosen[e] ? 2 * sigmoid_exact(logits[e]) / sum : 0, 1, "expert", e);
+}
+
 Test(ref, route_of_nans_keeps_to_its_experts)
 {
     float *y = route_dense((float[]){NAN, NAN, NAN}, 3, 1, ROUTE_SOFTMAX, 3, true, 1);
@@ -455,10 +506,12 @@ static void check_experts(enum dtype type, bool scaled)
     const struct weight *down = rig_weight(&r, DT_Q8_0, INNER, 8, E, rig_noises(&r, INNER * 8 * E, 1));
     const float *u = rig_decoded(&r, up), *d = rig_decoded(&r, down), *scale = rig_noises(&r, E, 2);
     up->scale = scaled ? scale : NULL;
-    struct tensor *route =
-        graph_route(r.graph, "route", rig_rows(&r, "logits", ROWS, E, logits), ROUTE_SIGMOID, USED, false, 1);
-    struct tensor *inner = graph_expert_matmul(r.graph, "up", rig_rows(&r, "x", ROWS, K, x), up, route);
-    struct tensor *outer = graph_expert_matmul(r.graph, "down", inner, down, route);
+    const float *b = rig_noises(&r, E * INNER, scaled ? 1 : 0);
+    const struct weight *bias = scaled ? rig_weight(&r, DT_F32, INNER, E, 1, b) : NULL;
+    struct tensor *route = graph_route(r.graph, "route", rig_rows(&r, "logits", ROWS, E, logits), NULL,
+                                       (struct route_params){ROUTE_SIGMOID, USED, false, 1, 0, 0});
+    struct tensor *inner = graph_expert_matmul(r.graph, "up", rig_rows(&r, "x", ROWS, K, x), up, bias, route);
+    struct tensor *outer = graph_expert_matmul(r.graph, "down", inner, down, NULL, route);
     float *y = rig_eval(&r, graph_expert_combine(r.graph, "y", outer, route), ROWS, NULL);
     for (int row = 0; row < ROWS; row++) {
         const float *l = logits + row * E;
@@ -473,7 +526,7 @@ static void check_experts(enum dtype type, bool scaled)
                 long double h = 0;
                 for (int k = 0; k < K; k++)
                     h += (long double)x[row * K + k] * u[(e * INNER + i) * K + k];
-                h *= scaled ? scale[e] : 1;
+                h = h * (scaled ? scale[e] : 1) + b[e * INNER + i];
                 for (int c = 0; c < 8; c++) {
                     sum[c] += sigmoid_exact(l[e]) * h * d[(e * 8 + c) * INNER + i];
                     terms += fabsl(h * d[(e * 8 + c) * INNER + i]);
@@ -485,6 +538,34 @@ static void check_experts(enum dtype type, bool scaled)
                       (double)y[row * 8 + c], sum[c]);
     }
 }
+// Weights before the experts, whose matrices multiply by 1, 2, 3 and so on, and a sum of what they make.
+Test(ref, weights_before_experts)
+{
+    enum { E = 4, USED = 2, K = 3, ROWS = 2 };
+    const float *x = rig_noises(&r, ROWS * K, 1), *logits = rig_noises(&r, ROWS * E, 2);
+    float *w = rig_noises(&r, E * K * K, 0);
+    for (int e = 0; e < E; e++)
+        for (int i = 0; i < K; i++)
+            w[(e * K + i) * K + i] = (float)(e + 1);
+    struct tensor *route = graph_route(r.graph, "route", rig_rows(&r, "logits", ROWS, E, logits), NULL,
+                                       (struct route_params){ROUTE_SIGMOID, USED, false, 1, 0, 0});
+    struct tensor *in = graph_expert_weigh(r.graph, "in", rig_rows(&r, "x", ROWS, K, x), route);
+    struct tensor *out = graph_expert_matmul(r.graph, "out", in, rig_weight(&r, DT_F32, K, K, E, w), NULL, route);
+    float *y = rig_eval(&r, graph_expert_sum(r.graph, "y", out, route), ROWS, NULL);
+    for (int row = 0; row < ROWS; row++) {
+        long double factor = 0;
+        for (int e = 0; e < E; e++) {
+            int better = 0;
+            for (int o = 0; o < E; o++)
+                better += logits[row * E + o] > logits[row * E + e];
+            factor += better < USED ? (e + 1) * sigmoid_exact(logits[row * E + e]) : 0;
+        }
+        for (int i = 0; i < K; i++)
+            cr_expect(fabsl(y[row * K + i] - factor * x[row * K + i]) <= 16 * 0x1p-24L, "row %d: %g, exact is %Lg", row,
+                      (double)y[row * K + i], factor * x[row * K + i]);
+    }
+}
+
 Test(ref, experts_of_floats)
 {
     check_experts(DT_F32, false);
@@ -493,7 +574,7 @@ Test(ref, experts_of_blocks)
 {
     check_experts(DT_Q4_K, false);
 }
-Test(ref, experts_with_a_scale_each)
+Test(ref, experts_with_a_scale_and_a_bias_each)
 {
     check_experts(DT_F16, true);
 }

@@ -56,14 +56,15 @@ static struct tensor *expert_ffn(struct tiny *t, struct tensor *h)
 {
     struct graph *g = t->graph;
     struct tensor *router = graph_matmul(g, "router", h, make_weight(t, DT_F32, TINY_EMBD, TINY_EXPERTS, 1), NULL);
-    struct tensor *route = graph_route(g, "route", router, ROUTE_SOFTMAX, TINY_USED, true, 1.0f);
+    struct tensor *route =
+        graph_route(g, "route", router, NULL, (struct route_params){ROUTE_SOFTMAX, TINY_USED, true, 1.0f, 0, 0});
     const struct weight *wg = make_weight(t, t->type, TINY_EMBD, TINY_FFN, TINY_EXPERTS);
     const struct weight *wu = make_weight(t, t->type, TINY_EMBD, TINY_FFN, TINY_EXPERTS);
-    struct tensor *gate = graph_expert_matmul(g, "gate", h, wg, route);
-    struct tensor *up = graph_expert_matmul(g, "up", h, wu, route);
+    struct tensor *gate = graph_expert_matmul(g, "gate", h, wg, NULL, route);
+    struct tensor *up = graph_expert_matmul(g, "up", h, wu, NULL, route);
     struct tensor *act = graph_glu(g, "glu", gate, up, ACT_SILU);
     const struct weight *wd = make_weight(t, t->type, TINY_FFN, TINY_EMBD, TINY_EXPERTS);
-    return graph_expert_combine(g, "combine", graph_expert_matmul(g, "down", act, wd, route), route);
+    return graph_expert_combine(g, "combine", graph_expert_matmul(g, "down", act, wd, NULL, route), route);
 }
 
 static struct tensor *attention(struct tiny *t, struct tensor *h)

@@ -31,7 +31,7 @@ enum {
 // One (row, head) pair. It sees the positions [lo, hi).
 struct query {
     int32_t lo, hi;
-    float top, sum;           // over all spans so far: the maximum score, and the sum of e^(score - top)
+    float top, sum;           // over the sink and all spans so far: the maximum score, the sum of e^(score - top)
     float span_top, span_sum; // the same over the current span
     float factor_scale;       // scale of its 16-bit integers (query_factors), if keys are multiplied as integers
     float *out;               // [dim_v], divided by `sum` at the end
@@ -553,10 +553,10 @@ static void copy_scaled(float *out, const float *values, float factor, int dim)
         vec_store_n(out + d, vec_load(values + d) * factor, MIN(dim - d, VEC));
 }
 
-// Merges the sums of a span with those of the spans before it. After the last span, the output is divided by the sum.
+// Merges the sums of a span with those of the sink and the spans before it. After the last span, the output is divided by the sum.
 static void merge(struct query *q, const float *values, bool is_last, int dim)
 {
-    if (q->sum == 0) { // the first span
+    if (q->sum == 0) { // the first span, and there is no sink
         q->top = q->span_top;
         q->sum = q->span_sum;
         copy_scaled(q->out, values, is_last ? 1.0f / q->sum : 1.0f, dim);
@@ -608,6 +608,14 @@ static void attend_span(struct work *w, int32_t begin)
 
 // ---- rows
 
+// What a query has before its first span: the score of its sink, with a value of 0.
+static void start_at_sink(struct query *q, float sink, int dim)
+{
+    q->top = sink;
+    q->sum = 1;
+    memset(q->out, 0, (size_t)dim * sizeof(float));
+}
+
 // Loads the (row, head) pairs [first, first + n); pair i is head i % n_head of row i / n_head.
 static void load_queries(struct work *w, int first, int n)
 {
@@ -617,9 +625,11 @@ static void load_queries(struct work *w, int first, int n)
     w->hi = 0;
     int row = first / a->n_head, head = first % a->n_head;
     for (int i = 0; i < n; i++) {
-        int32_t position = a->positions[row], lo = a->window > 0 ? MAX(0, position - a->window + 1) : 0;
+        int32_t position = a->positions[row], lo = attention_first(position, a->window, a->chunked);
         w->queries[i] = (struct query){
             .lo = lo, .hi = position + 1, .out = a->out + (size_t)row * a->out_stride + (size_t)(head * a->dim_v)};
+        if (a->sinks)
+            start_at_sink(&w->queries[i], a->sinks[head], a->dim_v);
         w->lo = MIN(w->lo, lo);
         w->hi = MAX(w->hi, position + 1);
         w->q[i] = a->q + (size_t)row * a->q_stride + (size_t)(head * a->dim_k);

@@ -61,11 +61,12 @@ static void do_rope_table(const struct item *it, const struct tensor *n)
     int64_t pairs = n->p.rope_table.n_pairs;
     for (int row = it->row0; row < it->row1; row++) {
         float *y = at(it, n, row, 0);
+        const double factor = rope_table_factor(n, it->run->step->positions[row]);
         for (int64_t i = 0; i < pairs; i++) {
             double sine, cosine;
             sincos(it->run->step->positions[row] * n->p.rope_table.inv_freq[i], &sine, &cosine);
-            y[i] = (float)(cosine * n->p.rope_table.mscale);
-            y[pairs + i] = (float)(sine * n->p.rope_table.mscale);
+            y[i] = (float)(cosine * factor);
+            y[pairs + i] = (float)(sine * factor);
         }
     }
 }
@@ -147,18 +148,28 @@ static void do_quantize(const struct item *it, const struct tensor *n)
 
 static void do_route(const struct item *it, const struct tensor *n)
 {
+    _Static_assert(2 * SCORED_EXPERTS_MAX * sizeof(float) <= SCRATCH_BYTES, "the scores of experts fit the scratch");
+    const struct route_args a = {n->p.route.kind,      (int)n->src[0]->width,   n->p.route.n_used,
+                                 n->p.route.normalise, n->p.route.scale,        n->w[0] ? n->w[0]->data : NULL,
+                                 n->p.route.n_group,   n->p.route.n_group_used, (float *)it->local};
     for (int row = it->row0; row < it->row1; row++) {
         float *y = at(it, n, row, 0);
-        it->run->k->route(n->p.route.kind, at(it, n->src[0], row, 0), (int)n->src[0]->width, n->p.route.n_used,
-                          n->p.route.normalise, n->p.route.scale, y, (int32_t *)(y + n->p.route.n_used));
+        it->run->k->route(&a, at(it, n->src[0], row, 0), y, (int32_t *)(y + a.n_used));
     }
 }
 
 static void do_expert_combine(const struct item *it, const struct tensor *n)
 {
     for (int row = it->row0; row < it->row1; row++)
-        it->run->k->combine(at(it, n->src[0], row, 0), at(it, n->src[1], row, 0), n->p.expert.n_used, n->width,
-                            at(it, n, row, 0));
+        it->run->k->combine(at(it, n->src[0], row, 0), n->p.expert.plain ? NULL : at(it, n->src[1], row, 0),
+                            n->p.expert.n_used, n->width, at(it, n, row, 0));
+}
+
+static void do_expert_weigh(const struct item *it, const struct tensor *n)
+{
+    for (int row = it->row0; row < it->row1; row++)
+        for (int64_t j = 0, width = n->src[0]->width; j < n->p.expert.n_used; j++)
+            it->run->k->scale(at(it, n->src[0], row, 0), *at(it, n->src[1], row, j), at(it, n, row, j * width), width);
 }
 
 // ---- Operations on columns
@@ -337,6 +348,9 @@ static void do_expert_matmul(const struct item *it, const struct tensor *n)
     multiply(it->run, &a, q8);
     for (int j = 0; n->w[0]->scale && j < rows.n; j++)
         it->run->k->scale(rows.y[j], n->w[0]->scale[expert], rows.y[j], a.n_rows);
+    const float *bias = n->w[1] ? (const float *)weight_row(n->w[1], expert) + it->col0 : NULL;
+    for (int j = 0; bias && j < rows.n; j++)
+        it->run->k->add(rows.y[j], bias, rows.y[j], a.n_rows);
 }
 
 static void do_attention(const struct item *it, const struct tensor *n)
@@ -362,6 +376,8 @@ static void do_attention(const struct item *it, const struct tensor *n)
         .scale = n->p.attn.scale,
         .softcap = n->p.attn.softcap,
         .window = n->p.attn.window,
+        .chunked = n->p.attn.chunked,
+        .sinks = n->w[0] ? (const float *)n->w[0]->data + kv_head * group : NULL,
         .positions = s->positions + it->row0,
         .seqs = s->seqs + it->row0,
         .pages = s->pages,

@@ -301,7 +301,7 @@ static inline int row_of_cut(const struct row_cut *cut, int group, int i)
 //   p = exp(s - m), or 0 if s - m < -87
 //   l = sum of p, in lane position % LANES
 //   o = sum of p * v, one fma after another in order of position
-// The spans' (m, l, o) are merged in order. So the result of a row depends only on its own position and keys.
+// The spans' (m, l, o) are merged in order, behind (sink, 1, 0) if there are sinks. So the result of a row depends only on its own position and keys.
 // Keys and values of Q8_0 are multiplied as integers, unless `exact` is set: queries and p become integers of 16 bits,
 // and the order is that of attention_words.h. The error of this rounding (NMSE) is below 1e-8 for usual scores.
 enum { ATTENTION_SPAN = 512 };
@@ -315,6 +315,8 @@ struct attention_args {
     int dim_k, dim_v;
     float scale, softcap;
     int window;
+    bool chunked;             // see attention_params
+    const float *sinks;       // [n_head], or NULL
     const int32_t *positions; // [n_rows]
     const int32_t *seqs;      // [n_rows]
     const int32_t *pages;     // [.][pages_stride]
@@ -393,6 +395,17 @@ struct scan_args {
     int64_t col0, col1;
 };
 
+// The parameters of a route, see graph_route.
+struct route_args {
+    enum route_kind kind;
+    int n_expert, n_used;
+    bool normalise;
+    float scale;
+    const float *bias;         // [n_expert], or NULL
+    int n_group, n_group_used; // 0: no groups
+    float *scratch;            // with a bias or groups: room for 2 * n_expert
+};
+
 struct kernels {
     const char *name;
 
@@ -408,8 +421,7 @@ struct kernels {
     void (*softcap)(const float *x, float cap, float *y, int64_t n);
     void (*rope)(const float *x, const float *table, int64_t n_pairs, int64_t head_dim, int64_t n_heads,
                  enum rope_layout layout, float *y);
-    void (*route)(enum route_kind kind, const float *logits, int n_expert, int n_used, bool normalise, float scale,
-                  float *weights, int32_t *ids);
+    void (*route)(const struct route_args *a, const float *logits, float *weights, int32_t *ids);
     // Rounds k floats to a q8 row.
     void (*quantize_q8)(const float *x, int64_t k, void *row);
     // The same for elements col .. col + n - 1 of a row of k. x[0] is element col. col is a multiple of Q8_BLOCK, and

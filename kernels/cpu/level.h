@@ -67,8 +67,7 @@ void ISA_FN(scale)(const float *x, float factor, float *y, int64_t n);
 void ISA_FN(softcap)(const float *x, float cap, float *y, int64_t n);
 void ISA_FN(rope)(const float *x, const float *table, int64_t n_pairs, int64_t head_dim, int64_t n_heads,
                   enum rope_layout layout, float *y);
-void ISA_FN(route)(enum route_kind kind, const float *logits, int n_expert, int n_used, bool normalise, float scale,
-                   float *weights, int32_t *ids);
+void ISA_FN(route)(const struct route_args *a, const float *logits, float *weights, int32_t *ids);
 void ISA_FN(combine)(const float *x, const float *weights, int n_used, int64_t n, float *y);
 
 // quantize_q8.c

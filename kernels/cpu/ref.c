@@ -81,6 +81,8 @@ static int alloc_scratch(struct plan *p, struct error *err)
             state = MAX(state, (int64_t)g->nodes[i]->p.delta.dim_k * g->nodes[i]->p.delta.dim_v);
         if (g->nodes[i]->op == OP_SELECTIVE_SCAN)
             state = MAX(state, (int64_t)g->nodes[i]->p.scan.n_state);
+        if (g->nodes[i]->op == OP_ROUTE) // weights, scores, and the scores of groups
+            sums = MAX(sums, 3 * g->nodes[i]->src[0]->width);
         if (g->nodes[i]->w[0])
             row = MAX(row, g->nodes[i]->w[0]->ne[0]);
     }

@@ -106,19 +106,19 @@ static void do_matmul(const struct ref_run *r, const struct tensor *n)
 
 // ---- Rotary positions
 
-// A row of the table holds mscale * cos(position * inv_freq[i]) for all i, then mscale * sin(position * inv_freq[i])
+// A row of the table holds factor * cos(position * inv_freq[i]) for all i, then factor * sin(position * inv_freq[i])
 // (Su et al. 2021, arXiv 2104.09864). The angle is computed in double, because a float32 angle at position 131071 is
 // off by milliradians.
 static void do_rope_table(const struct ref_run *r, const struct tensor *n)
 {
     int64_t pairs = n->p.rope_table.n_pairs;
-    double mscale = (double)n->p.rope_table.mscale;
     for (int row = 0; row < n_rows(r, n); row++) {
         float *y = row_of(r, n, row);
+        double factor = rope_table_factor(n, r->step->positions[row]);
         for (int64_t i = 0; i < pairs; i++) {
             double angle = (double)r->step->positions[row] * n->p.rope_table.inv_freq[i];
-            y[i] = (float)(cos(angle) * mscale);
-            y[pairs + i] = (float)(sin(angle) * mscale);
+            y[i] = (float)(cos(angle) * factor);
+            y[pairs + i] = (float)(sin(angle) * factor);
         }
     }
 }
@@ -176,6 +176,7 @@ struct query {
     const float *q;
     int seq, position, head_kv;
     int first;
+    double sink; // -INFINITY: none
 };
 
 // s = scale q.k, then softcap tanh(s / softcap) (Gemma 2, arXiv 2408.00118)
@@ -189,11 +190,12 @@ static double score(const struct ref_run *r, const struct query *q, int position
 }
 
 // softmax(s) v (Vaswani et al. 2017, arXiv 1706.03762). The scores are computed twice, for their maximum and for the
-// sums, because a row may see any number of positions and a run allocates no memory for them.
+// sums, because a row may see any number of positions and a run allocates no memory for them. A sink is one more score,
+// whose value is 0 (gpt-oss, arXiv 2508.10925).
 static void attend(const struct ref_run *r, const struct query *q, float *out)
 {
     int dim = q->n->p.attn.dim_v;
-    double greatest = -INFINITY, total = 0;
+    double greatest = q->sink, total = 0;
     for (int j = q->first; j <= q->position; j++)
         greatest = fmax(greatest, score(r, q, j));
     memset(r->sums, 0, (size_t)dim * sizeof(double));
@@ -205,12 +207,13 @@ static void attend(const struct ref_run *r, const struct query *q, float *out)
         for (int i = 0; i < dim; i++)
             r->sums[i] += p * (double)r->decoded[i];
     }
+    total += exp(q->sink - greatest);
     for (int i = 0; i < dim; i++)
         out[i] = (float)(r->sums[i] / total);
 }
 
 // Causal attention. With a window, a row sees only positions less than `window` before its own (Beltagy et al. 2020,
-// arXiv 2004.05150). Neighbouring query heads share a KV head (Ainslie et al. 2023, arXiv 2305.13245).
+// arXiv 2004.05150), or with chunks those since the last multiple of it (Llama 4). Neighbouring query heads share a KV head (Ainslie et al. 2023, arXiv 2305.13245).
 static void do_attention(const struct ref_run *r, const struct tensor *n)
 {
     int group = n->p.attn.n_head / n->p.attn.n_head_kv, window = n->p.attn.window;
@@ -222,7 +225,8 @@ static void do_attention(const struct ref_run *r, const struct tensor *n)
                               .seq = r->step->seqs[row],
                               .position = position,
                               .head_kv = h / group,
-                              .first = window > 0 && position >= window ? position - window + 1 : 0};
+                              .first = attention_first(position, window, n->p.attn.chunked),
+                              .sink = element_or(n->w[0], h, -INFINITY)};
             attend(r, &q, row_of(r, n, row) + (size_t)h * (size_t)n->p.attn.dim_v);
         }
     }
@@ -255,8 +259,18 @@ static double act(enum act_kind kind, double x)
         return x < 0 ? 0 : x * x;
     case ACT_SIGMOID:
         return sigmoid(x);
+    case ACT_SWIGLU_CLAMPED:
+        break;
     }
     return NAN;
+}
+
+// The gated unit of gpt-oss (arXiv 2508.10925), with a limit on both factors. A NaN stays a NaN.
+static double swiglu_clamped(double gate, double up)
+{
+    gate = gate > SWIGLU_LIMIT ? SWIGLU_LIMIT : gate;
+    up = up > SWIGLU_LIMIT ? SWIGLU_LIMIT : up < -SWIGLU_LIMIT ? -SWIGLU_LIMIT : up;
+    return gate * sigmoid(SWIGLU_ALPHA * gate) * (up + 1);
 }
 
 // The gated unit act(gate) * up: Shazeer 2020, arXiv 2002.05202.
@@ -266,7 +280,7 @@ static double element(const struct tensor *n, double a, double b)
     case OP_ACT:
         return act(n->p.act.kind, a);
     case OP_GLU:
-        return act(n->p.act.kind, a) * b;
+        return n->p.act.kind == ACT_SWIGLU_CLAMPED ? swiglu_clamped(a, b) : act(n->p.act.kind, a) * b;
     case OP_ADD:
         return a + b;
     case OP_SCALE:
@@ -303,16 +317,15 @@ static double route_weight(const struct ref_run *r, const struct tensor *route, 
     return (double)row_of(r, route, row)[j];
 }
 
-// Returns the expert with the greatest logit among those not chosen yet, the lower id on a tie. Logits have the same
-// order as their softmax or sigmoid, but do not saturate.
-static int32_t choose(const float *logits, int64_t n_expert, const int32_t *chosen, int n)
+// Returns the expert with the greatest score among those not chosen yet, the lower id on a tie.
+static int32_t choose(const double *scores, int64_t n_expert, const int32_t *chosen, int n)
 {
     int32_t best = -1;
     for (int32_t e = 0; e < n_expert; e++) {
         bool taken = false;
         for (int j = 0; j < n; j++)
             taken = taken || chosen[j] == e;
-        if (!taken && (best < 0 || logits[e] > logits[best]))
+        if (!taken && (best < 0 || scores[e] > scores[best]))
             best = e;
     }
     return best;
@@ -334,6 +347,46 @@ static void probabilities(enum route_kind kind, const float *logits, int64_t n, 
             out[e] /= total;
 }
 
+// The sum of the two greatest scores of a group of experts.
+static double group_score(const double *scores, int64_t size)
+{
+    double first = -INFINITY, second = -INFINITY;
+    for (int64_t e = 0; e < size; e++) {
+        second = fmax(second, fmin(first, scores[e]));
+        first = fmax(first, scores[e]);
+    }
+    return first + second;
+}
+
+// Takes experts out of the choice whose group is none of the best (DeepSeek-V3, arXiv 2412.19437). A group is among the
+// best if fewer than that many others come before it: those of a greater score, and on a tie those of a lower number.
+static void leave_groups(const struct tensor *n, int64_t n_expert, double *scores, double *of_group)
+{
+    const int n_group = n->p.route.n_group;
+    const int64_t size = n_expert / n_group;
+    for (int i = 0; i < n_group; i++)
+        of_group[i] = group_score(scores + i * size, size);
+    for (int i = 0; i < n_group; i++) {
+        int before = 0;
+        for (int j = 0; j < n_group; j++)
+            before += of_group[j] > of_group[i] || (of_group[j] == of_group[i] && j < i);
+        for (int64_t e = i * size; before >= n->p.route.n_group_used && e < (i + 1) * size; e++)
+            scores[e] = -INFINITY;
+    }
+}
+
+// The numbers by which experts are chosen: their probabilities plus a bias, where there are biases or groups, else the
+// logits, which have the same order, but do not saturate. of_group: room for as many numbers as there are groups.
+static void route_scores(const struct tensor *n, const float *logits, const double *p, double *scores, double *of_group)
+{
+    const int64_t n_expert = n->src[0]->width;
+    const bool scored = n->w[0] || n->p.route.n_group;
+    for (int64_t e = 0; e < n_expert; e++)
+        scores[e] = scored ? p[e] + element_or(n->w[0], e, 0) : (double)logits[e];
+    if (n->p.route.n_group)
+        leave_groups(n, n_expert, scores, of_group);
+}
+
 // The least sum by which weights are divided: the smallest normal half-precision number, as in llama.cpp.
 #define ROUTE_SUM_MIN 0x1p-14
 
@@ -342,23 +395,25 @@ static void do_route(const struct ref_run *r, const struct tensor *n)
 {
     int n_used = n->p.route.n_used;
     int64_t n_expert = n->src[0]->width;
+    double *p = r->sums, *scores = p + n_expert, *of_group = scores + n_expert;
     for (int row = 0; row < n_rows(r, n); row++) {
         const float *logits = row_of(r, n->src[0], row);
         float *weights = row_of(r, n, row);
         int32_t *ids = (int32_t *)(weights + n_used);
         double total = 0;
-        probabilities(n->p.route.kind, logits, n_expert, r->sums);
+        probabilities(n->p.route.kind, logits, n_expert, p);
+        route_scores(n, logits, p, scores, of_group);
         for (int j = 0; j < n_used; j++) {
-            ids[j] = choose(logits, n_expert, ids, j);
-            total += r->sums[ids[j]];
+            ids[j] = choose(scores, n_expert, ids, j);
+            total += p[ids[j]];
         }
         double divisor = n->p.route.normalise ? fmax(total, ROUTE_SUM_MIN) : 1;
         for (int j = 0; j < n_used; j++)
-            weights[j] = (float)(r->sums[ids[j]] / divisor * (double)n->p.route.scale);
+            weights[j] = (float)(p[ids[j]] / divisor * (double)n->p.route.scale);
     }
 }
 
-// y_j = scale_id(j) x W_id(j)^T for each choice j; the scale is 1 if the weight has none. All choices of a row share
+// y_j = scale_id(j) x W_id(j)^T + bias_id(j) for each choice j; the scale is 1 if the weight has none. All choices of a row share
 // one x if p.expert.shared is set; otherwise each has its own.
 static void do_expert_matmul(const struct ref_run *r, const struct tensor *n)
 {
@@ -371,18 +426,19 @@ static void do_expert_matmul(const struct ref_run *r, const struct tensor *n)
             int32_t id = route_id(r, n->src[1], row, j);
             double scale = w->scale ? (double)w->scale[id] : 1.0;
             for (int64_t c = 0; c < width; c++)
-                y[c] = (float)(scale * dot(weight_row(r, w, id, c), x, k));
+                y[c] = (float)(scale * dot(weight_row(r, w, id, c), x, k) + element_or(n->w[1], id * width + c, 0));
         }
 }
 
-// y = sum over j of weight_j x_j
+// y = sum over j of weight_j x_j, or of x_j
 static void do_expert_combine(const struct ref_run *r, const struct tensor *n)
 {
     for (int row = 0; row < n_rows(r, n); row++)
         for (int64_t i = 0; i < n->width; i++) {
             double sum = 0;
             for (int j = 0; j < n->p.expert.n_used; j++)
-                sum += route_weight(r, n->src[1], row, j) * (double)row_of(r, n->src[0], row)[j * n->width + i];
+                sum += (n->p.expert.plain ? 1 : route_weight(r, n->src[1], row, j)) *
+                       (double)row_of(r, n->src[0], row)[j * n->width + i];
             row_of(r, n, row)[i] = (float)sum;
         }
 }
@@ -520,6 +576,17 @@ static void do_selective_scan(const struct ref_run *r, const struct tensor *n)
         }
 }
 
+// y_j = weight_j x
+static void do_expert_weigh(const struct ref_run *r, const struct tensor *n)
+{
+    const int64_t width = n->src[0]->width;
+    for (int row = 0; row < n_rows(r, n); row++)
+        for (int j = 0; j < n->p.expert.n_used; j++)
+            for (int64_t i = 0; i < width; i++)
+                row_of(r, n, row)[j * width + i] =
+                    (float)(route_weight(r, n->src[1], row, j) * (double)row_of(r, n->src[0], row)[i]);
+}
+
 void ref_node(const struct ref_run *r, const struct tensor *n)
 {
     typedef void do_fn(const struct ref_run *r, const struct tensor *n);
@@ -544,6 +611,7 @@ void ref_node(const struct ref_run *r, const struct tensor *n)
         [OP_SHORT_CONV] = do_short_conv,
         [OP_DELTA_RULE] = do_delta_rule,
         [OP_SELECTIVE_SCAN] = do_selective_scan,
+        [OP_EXPERT_WEIGH] = do_expert_weigh,
     };
     assert(table[n->op]);
     table[n->op](r, n);

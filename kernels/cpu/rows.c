@@ -120,6 +120,16 @@ INLINE vec relu2(vec x)
 ACTIVATIONS(UNARY)
 #undef UNARY
 
+// The vec_ functions with bounds keep a NaN.
+INLINE vec swiglu_clamped(vec gate, vec up)
+{
+    const float limit = (float)SWIGLU_LIMIT;
+    gate = vec_select(gate > limit, (vec){0} + limit, gate);
+    up = vec_select(up > limit, (vec){0} + limit, up);
+    up = vec_select(up < -limit, (vec){0} - limit, up);
+    return gate * vec_sigmoid(gate * (float)SWIGLU_ALPHA) * (up + 1.0f);
+}
+
 void ISA_FN(act)(enum act_kind kind, const float *x, float *y, int64_t n)
 {
     switch (kind) {
@@ -129,6 +139,8 @@ void ISA_FN(act)(enum act_kind kind, const float *x, float *y, int64_t n)
         return;
         ACTIVATIONS(X)
 #undef X
+    case ACT_SWIGLU_CLAMPED: // it has two sources
+        return;
     }
 }
 
@@ -141,6 +153,9 @@ void ISA_FN(glu)(enum act_kind kind, const float *gate, const float *up, float *
         return;
         ACTIVATIONS(X)
 #undef X
+    case ACT_SWIGLU_CLAMPED:
+        map2(swiglu_clamped, gate, up, y, n);
+        return;
     }
 }
 
@@ -315,9 +330,9 @@ void ISA_FN(rope)(const float *x, const float *table, int64_t n_pairs, int64_t h
 
 // ---- mixture of experts
 
-// Stores the n_used greatest logits and their ids in descending order. On a tie the lower id is first. Logits have the
-// same order as their softmax and sigmoid, and comparing them avoids ties that rounding would make. (A NaN compares as
-// greater than nothing.)
+// Stores the n_used greatest logits, or other scores, and their ids in descending order. On a tie the lower id is
+// first. Logits have the same order as their softmax and sigmoid, and comparing them avoids ties that rounding would
+// make. (A NaN compares as greater than nothing.)
 static void choose_experts(const float *logits, int n_expert, int n_used, float *top, int32_t *ids)
 {
     int n = 0;
@@ -350,21 +365,76 @@ static float exp_sum(const float *x, int n, float top)
     return lanes_sum(sums);
 }
 
-void ISA_FN(route)(enum route_kind kind, const float *logits, int n_expert, int n_used, bool normalise, float scale,
-                   float *weights, int32_t *ids)
+static float greatest(const float *x, int n)
 {
-    choose_experts(logits, n_expert, n_used, weights, ids);
-    float top = weights[0], total = kind == ROUTE_SOFTMAX ? exp_sum(logits, n_expert, top) : 0, sum_used = 0;
-    for (int i = 0; i < n_used; i += VEC) {
-        int n = MIN(n_used - i, VEC);
-        vec x = vec_load_n(weights + i, n);
-        vec_store_n(weights + i, kind == ROUTE_SOFTMAX ? vec_exp(x - top) / total : vec_sigmoid(x), n);
+    float most = x[0];
+    for (int i = 1; i < n; i++)
+        most = x[i] > most ? x[i] : most;
+    return most;
+}
+
+// The probabilities of n logits. For a softmax, `total` is the sum of e^(x - top) over all experts.
+static void probabilities(enum route_kind kind, const float *x, int n, float top, float total, float *y)
+{
+    for (int i = 0; i < n; i += VEC) {
+        int m = MIN(n - i, VEC);
+        vec v = vec_load_n(x + i, m);
+        vec_store_n(y + i, kind == ROUTE_SOFTMAX ? vec_exp(v - top) / total : vec_sigmoid(v), m);
     }
-    for (int i = 0; i < n_used; i++)
+}
+
+// Takes experts out of the choice whose group is none of the n_group_used with the greatest sums of their two greatest
+// scores. sums: room for a float for each group.
+static void leave_groups(const struct route_args *a, float *scores, float *sums)
+{
+    const int size = a->n_expert / a->n_group;
+    for (int g = 0; g < a->n_group; g++) {
+        float first = -INFINITY, second = -INFINITY;
+        for (int i = g * size; i < (g + 1) * size; i++) {
+            second = MAX(second, MIN(first, scores[i]));
+            first = MAX(first, scores[i]);
+        }
+        sums[g] = first + second;
+    }
+    for (int g = 0; g < a->n_group; g++) {
+        int before = 0;
+        for (int o = 0; o < a->n_group; o++)
+            before += sums[o] > sums[g] || (sums[o] == sums[g] && o < g);
+        for (int i = g * size; before >= a->n_group_used && i < (g + 1) * size; i++)
+            scores[i] = -INFINITY;
+    }
+}
+
+// Chooses experts by their probabilities plus biases, and stores their logits and ids.
+static void choose_scored(const struct route_args *a, const float *logits, float top, float total, float *chosen,
+                          int32_t *ids)
+{
+    float *scores = a->scratch;
+    probabilities(a->kind, logits, a->n_expert, top, total, scores);
+    if (a->bias)
+        ISA_FN(add)(scores, a->bias, scores, a->n_expert);
+    if (a->n_group)
+        leave_groups(a, scores, scores + a->n_expert);
+    choose_experts(scores, a->n_expert, a->n_used, chosen, ids);
+    for (int i = 0; i < a->n_used; i++)
+        chosen[i] = logits[ids[i]];
+}
+
+void ISA_FN(route)(const struct route_args *a, const float *logits, float *weights, int32_t *ids)
+{
+    const bool scored = a->bias || a->n_group;
+    if (!scored)
+        choose_experts(logits, a->n_expert, a->n_used, weights, ids);
+    float top = scored ? greatest(logits, a->n_expert) : weights[0], sum_used = 0;
+    float total = a->kind == ROUTE_SOFTMAX ? exp_sum(logits, a->n_expert, top) : 0;
+    if (scored)
+        choose_scored(a, logits, top, total, weights, ids);
+    probabilities(a->kind, weights, a->n_used, top, total, weights);
+    for (int i = 0; i < a->n_used; i++)
         sum_used += weights[i];
-    float divisor = normalise ? MAX(sum_used, 0x1p-14f) : 1.0f;
-    for (int i = 0; i < n_used; i++)
-        weights[i] = weights[i] / divisor * scale;
+    float divisor = a->normalise ? MAX(sum_used, 0x1p-14f) : 1.0f;
+    for (int i = 0; i < a->n_used; i++)
+        weights[i] = weights[i] / divisor * a->scale;
 }
 
 void ISA_FN(combine)(const float *x, const float *weights, int n_used, int64_t n, float *y)
@@ -374,7 +444,7 @@ void ISA_FN(combine)(const float *x, const float *weights, int n_used, int64_t n
         vec total = {0};
         for (int j = 0; j < n_used; j++) {
             vec part = vec_load_n(x + j * n + i, left);
-            total = vec_fma(vec_all(weights[j]), part, total);
+            total = vec_fma(vec_all(weights ? weights[j] : 1.0f), part, total);
         }
         vec_store_n(y + i, total, left);
     }

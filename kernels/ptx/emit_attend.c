@@ -83,8 +83,10 @@ static void declare(struct ptx *p, const struct ptx_attend *a, const struct atte
                  "    .param .u64 positions,\n"
                  "    .param .u64 tables,\n"
                  "    .param .u64 pages,\n"
-                 "    .param .u64 q,\n"
-                 "    .param .u64 partials,\n"
+                 "    .param .u64 q,\n");
+    if (a->sinks)
+        PTX_LINES(p, "    .param .u64 sinks,\n");
+    PTX_LINES(p, "    .param .u64 partials,\n"
                  "    .param .u64 counters,\n"
                  "    .param .u64 y)\n"
                  ".maxntid 128, 1, 1\n"
@@ -168,13 +170,7 @@ static void leave_runs(struct ptx *p, const struct ptx_attend *a)
 // has no split.
 static void find_splits(struct ptx *p, const struct ptx_attend *a)
 {
-    if (a->window)
-        PTX_FILL(p,
-                 "    max.u32 %low, %position, $0;\n"
-                 "    sub.u32 %low, %low, $0;\n",
-                 a->window - 1);
-    else
-        PTX_LINES(p, "    mov.u32 %low, 0;\n");
+    attend_low_of(p, a, ATTEND_LOW_FIRST);
     PTX_FILL(p, ATTEND_SPLIT("%shift", "%position"), 0, 0, 0, 0, 0, 0, 0, ATTEND_SPLIT_VALUES(a));
     PTX_LINES(p, "    shr.u32 %low_page, %low, 6;\n"
                  "    shr.u32 %last_page, %position, 6;\n"
@@ -256,6 +252,29 @@ static void find_places(struct ptx *p, const struct ptx_attend *a, const struct 
     }
 }
 
+// Sets the totals to what they are before the first split.
+static void begin_totals(struct ptx *p, const struct ptx_attend *a, const struct attend_shape *s)
+{
+    for (uint32_t i = 0; i < s->per_group; i++)
+        PTX_FILL(p,
+                 "    mov.f32 %ttop$0, 0fFF800000;\n"
+                 "    mov.f32 %tsum$0, 0f$x1;\n",
+                 i, ptx_float_bits(a->sinks ? 1 : 0));
+    for (uint32_t i = 0; i < s->per_group * s->each; i++)
+        PTX_FILL(p, "    mov.f32 %t$0, 0f00000000;\n", i);
+    if (!a->sinks)
+        return;
+    PTX_FILL(p,
+             PTX_ADDRESS("%at", "sinks")
+             "    mul.lo.u32 %i, %head_kv, $0;\n"
+             "    add.u32 %i, %i, %block;\n"
+             "    add.u32 %i, %i, %group;\n"
+             "    mad.wide.u32 %at, %i, 4, %at;\n",
+             s->group);
+    for (uint32_t i = 0; i < s->per_group; i++)
+        PTX_FILL(p, "    @%has$0 ld.global.f32 %ttop$0, [%at+$1];\n", i, 4 * i);
+}
+
 // Copies the queries to shared memory, padded with zeros to whole strips. Clears the totals, and the weights if they
 // have places for heads that do not exist.
 static void load_queries(struct ptx *p, const struct ptx_attend *a, const struct attend_shape *s)
@@ -294,13 +313,7 @@ static void load_queries(struct ptx *p, const struct ptx_attend *a, const struct
         for (uint32_t at = 0; at < KV_PAGE * s->weights; at += THREADS)
             PTX_FILL(p, "    st.shared.f32 [%i+$0], 0f00000000;\n", 4 * at);
     }
-    for (uint32_t i = 0; i < s->per_group; i++)
-        PTX_FILL(p,
-                 "    mov.f32 %ttop$0, 0fFF800000;\n"
-                 "    mov.f32 %tsum$0, 0f00000000;\n",
-                 i);
-    for (uint32_t i = 0; i < s->per_group * s->each; i++)
-        PTX_FILL(p, "    mov.f32 %t$0, 0f00000000;\n", i);
+    begin_totals(p, a, s);
     PTX_LINES(p, "    bar.sync 0;\n");
 }
 

@@ -47,7 +47,8 @@ static int check(const struct ptx_attend *a, struct error *err)
         return -1;
     if (!isfinite(a->scale) || !isfinite(a->softcap) || a->softcap < 0)
         return fail(err, E_GPU, "attend: a scale of %g, a cap of %g", (double)a->scale, (double)a->softcap);
-    if (a->splits < 1 || a->splits > 256 || (a->splits & (a->splits - 1)) || a->window > INT32_MAX)
+    if (a->splits < 1 || a->splits > 256 || (a->splits & (a->splits - 1)) || a->window > INT32_MAX ||
+        (a->chunked && !a->window))
         return fail(err, E_GPU, "attend: %u splits, a window of %u", a->splits, a->window);
     return 0;
 }
@@ -76,21 +77,85 @@ uint32_t ptx_attend_lanes(uint32_t splits, uint32_t rows)
     return rows >= PTX_ATTEND_MANY ? 1 : MIN(splits, MAX(1u, 2 * splits / MAX(1u, rows)));
 }
 
-void attend_low_of(struct ptx *p, const struct ptx_attend *a, bool last)
+// LOW(low, position): sets the register `low` to the first position that a row at `position` sees.
+#define LOW_OF_WINDOW(low, position)                                                                                   \
+    "    max.u32 " low ", " position ", $0;\n"                                                                         \
+    "    sub.u32 " low ", " low ", $0;\n"
+#define LOW_OF_CHUNK(low, position)                                                                                    \
+    "    rem.u32 " low ", " position ", $1;\n"                                                                         \
+    "    sub.u32 " low ", " position ", " low ";\n"
+#define LOW(low, position)                                                                                             \
+    do {                                                                                                               \
+        if (!a->window)                                                                                                \
+            PTX_LINES(p, "    mov.u32 " low ", 0;\n");                                                                 \
+        else if (a->chunked)                                                                                           \
+            PTX_FILL(p, LOW_OF_CHUNK(low, position), 0, a->window);                                                    \
+        else                                                                                                           \
+            PTX_FILL(p, LOW_OF_WINDOW(low, position), a->window - 1);                                                  \
+    } while (0)
+
+void attend_low_of(struct ptx *p, const struct ptx_attend *a, enum attend_low which)
 {
-    uint32_t w = a->window ? a->window - 1 : 0;
-    if (!a->window && last)
-        PTX_LINES(p, "    mov.u32 %last_low, 0;\n");
-    else if (!a->window)
-        PTX_LINES(p, "    mov.u32 %low, 0;\n");
-    else if (last)
-        PTX_FILL(p,
-                 "    max.u32 %last_low, %last_position, $0;\n"
-                 "    sub.u32 %last_low, %last_low, $0;\n",
-                 w);
-    else
-        PTX_FILL(p,
-                 "    max.u32 %low, %position, $0;\n"
-                 "    sub.u32 %low, %low, $0;\n",
-                 w);
+    switch (which) {
+    case ATTEND_LOW_FIRST:
+        LOW("%low", "%position");
+        break;
+    case ATTEND_LOW_LAST:
+        LOW("%last_low", "%last_position");
+        break;
+    case ATTEND_LOW_PAIR:
+        LOW("%low_of", "%position_of");
+        break;
+    }
+}
+
+void attend_find_runs(struct ptx *p, const struct ptx_attend *a, uint32_t rows, uint32_t blocks, uint32_t heads)
+{
+    PTX_FILL(p,
+             "    mov.u32 %first_row, %ctaid.x;\n"
+             "    mul.lo.u32 %first_row, %first_row, $0;\n"
+             "    ld.param.u64 %step, [step];\n"
+             "    cvta.to.global.u64 %step, %step;\n"
+             "    ld.global.u32 %n_rows, [%step+$1];\n"
+             "    setp.ge.u32 %no_row, %first_row, %n_rows;\n"
+             "    @%no_row ret;\n"
+             "    add.u32 %end_row, %first_row, $0;\n"
+             "    min.u32 %end_row, %end_row, %n_rows;\n"
+             PTX_ADDRESS("%positions", "positions") PTX_ADDRESS("%tables", "tables")
+             "    mov.u32 %thread, %tid.x;\n"
+             "    mov.u32 %block, %ctaid.y;\n"
+             "    div.u32 %head_kv, %block, $2;\n"
+             "    mul.lo.u32 %i, %head_kv, $2;\n"
+             "    sub.u32 %block, %block, %i;\n"
+             "    mul.lo.u32 %block, %block, $3;\n",
+             rows, ptx_count_at(a->rows), blocks, heads);
+    PTX_FILL(p,
+             "    setp.gt.u32 %more, %thread, $0;\n"
+             "    @%more bra JOINED;\n"
+             "    mov.u32 %j, 0;\n"
+             "    add.u32 %row, %first_row, %thread;\n"
+             "    setp.ge.u32 %more, %row, %end_row;\n"
+             "    setp.eq.or.u32 %more, %thread, 0, %more;\n"
+             "    @%more bra ALONE;\n"
+             "    mad.wide.u32 %at, %row, 4, %tables;\n"
+             "    ld.global.u32 %i, [%at];\n"
+             "    ld.global.u32 %n, [%at+-4];\n"
+             "    setp.eq.u32 %here, %i, %n;\n"
+             "    mad.wide.u32 %at, %row, 4, %positions;\n"
+             "    ld.global.u32 %position, [%at];\n"
+             "    ld.global.u32 %i, [%at+-4];\n",
+             rows);
+    PTX_FILL(p, ATTEND_SPLIT("%n", "%position") ATTEND_SPLIT("%there_n", "%i"), 0, 0, 0, 0, 0, 0, 0,
+             ATTEND_SPLIT_VALUES(a));
+    PTX_LINES(p, "    add.u32 %i, %i, 1;\n"
+                 "    setp.eq.and.u32 %here, %i, %position, %here;\n"
+                 "    setp.eq.and.u32 %here, %n, %there_n, %here;\n"
+                 "    selp.u32 %j, 1, 0, %here;\n"
+                 "ALONE:\n"
+                 "    mov.u32 %i, joined;\n"
+                 "    mad.lo.u32 %i, %thread, 4, %i;\n"
+                 "    st.shared.u32 [%i], %j;\n"
+                 "JOINED:\n"
+                 "    bar.sync 0;\n"
+                 "    mov.u32 %run, 0;\n");
 }

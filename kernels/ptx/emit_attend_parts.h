@@ -1,7 +1,7 @@
 // Attention over the pages of the KV cache: the parts that its two kernels share, and the definition of the order of
 // their sums. For a row at position t and a query head h with KV head g, both kernels equal this loop:
 //
-//   for (j = low; j <= t; j++) // low is 0, or max(0, t - window + 1) with a window
+//   for (j = low; j <= t; j++) // low is 0, or max(0, t - window + 1) with a window, or t - t % window with chunks
 //       s[j] = cap(scale * dot(q[h], k[g][j]));
 //   top = max over j of s[j];
 //   y[h] = (sum over j of exp(s[j] - top) * v[g][j]) / (sum over j of exp(s[j] - top));
@@ -17,7 +17,8 @@
 //            the lowest bit first; values are added by fma in order of position.
 //   split    A split is 2^n pages and begins at a multiple of 2^n pages. n depends only on the row's position (and
 //            the window): it is the least n for which the visible pages fit in `splits` splits.
-//   row      The splits are folded in order into totals, which start as (top, sum, values) = (-inf, 0, 0).
+//   row      The splits are folded in order into totals, which start as (top, sum, values) = (-inf, 0, 0), or with
+//            sinks as (the sink of the head, 1, 0).
 //
 // No order depends on the number of threads, CTAs or rows. A row therefore has the same bits in a tile of rows,
 // alone, and with its splits divided among any number of CTAs. All sums and products have an explicit rounding (.rn):
@@ -50,8 +51,12 @@ static inline uint32_t attend_log2(uint32_t power)
 
 // Sets %score to cap tanh(%score / cap). Overwrites %t, %u, %keep and the predicate %less.
 void attend_softcap(struct ptx *p, float cap);
-// Sets %low, or %last_low if `last`, to the first position that the run's first or last row sees.
-void attend_low_of(struct ptx *p, const struct ptx_attend *a, bool last);
+// Sets %low, %last_low or %low_of to the first position that a row at %position, %last_position or %position_of sees.
+enum attend_low { ATTEND_LOW_FIRST, ATTEND_LOW_LAST, ATTEND_LOW_PAIR };
+void attend_low_of(struct ptx *p, const struct ptx_attend *a, enum attend_low which);
+// For a CTA with a tile of `rows` rows and `heads` query heads: sets the CTA's rows, %first_row to %end_row - 1, and its heads. joined[i] becomes 1 if row i of the tile continues
+// the run of row i - 1 (same sequence, next position, splits of the same size), else 0. joined[rows] is 0.
+void attend_find_runs(struct ptx *p, const struct ptx_attend *a, uint32_t rows, uint32_t blocks, uint32_t heads);
 // The kernel of the forms ROWS and LONE (emit_attend.c), and that of TILES (emit_attend_tiles.c).
 void attend_one_row(struct ptx *p, const struct ptx_attend *a, struct ptx_launch *launch);
 void attend_tiles(struct ptx *p, const struct ptx_attend *a, struct ptx_launch *launch);

@@ -88,12 +88,15 @@ static void declare(struct ptx *p, const struct ptx_attend *a, const struct tile
              "    .param .u64 positions,\n"
              "    .param .u64 tables,\n"
              "    .param .u64 pages,\n"
-             "    .param .u64 q,\n"
+             "    .param .u64 q,\n",
+             a->node, a->heads, a->heads_kv, a->k.dim, a->v.dim, t->rows, t->heads);
+    if (a->sinks)
+        PTX_LINES(p, "    .param .u64 sinks,\n");
+    PTX_FILL(p,
              "    .param .u64 y)\n"
              ".maxntid 256, 1, 1\n"
-             ".minnctapersm $7\n" // with two CTAs ptxas would spill if there is a cap, or for heads of 80 and 96
+             ".minnctapersm $0\n" // with two CTAs ptxas would spill if there is a cap, or for heads of 80 and 96
              "{\n" PTX_ROW_REGS PTX_KV_REGS PTX_STRIP_REGS,
-             a->node, a->heads, a->heads_kv, a->k.dim, a->v.dim, t->rows, t->heads,
              a->softcap > 0 || a->v.dim & (a->v.dim - 1) ? 1 : 2);
     PTX_FILL(p,
              "    .reg .pred %more, %here, %there, %ends, %whole, %none, %less, %writes, %fold, %late;\n"
@@ -116,59 +119,6 @@ static void declare(struct ptx *p, const struct ptx_attend *a, const struct tile
              t->stage, 4 * KV_PAGE * t->pair_stride, 4 * STATS * t->pairs, 4 * (t->rows + 1));
 }
 
-// Sets the CTA's rows, %first_row to %end_row - 1, and its heads. joined[i] becomes 1 if row i of the tile continues
-// the run of row i - 1 (same sequence, next position, splits of the same size), else 0. joined[rows] is 0.
-static void find_runs(struct ptx *p, const struct ptx_attend *a, const struct tile *t)
-{
-    PTX_FILL(p,
-             "    mov.u32 %first_row, %ctaid.x;\n"
-             "    mul.lo.u32 %first_row, %first_row, $0;\n"
-             "    ld.param.u64 %step, [step];\n"
-             "    cvta.to.global.u64 %step, %step;\n"
-             "    ld.global.u32 %n_rows, [%step+$1];\n"
-             "    setp.ge.u32 %no_row, %first_row, %n_rows;\n"
-             "    @%no_row ret;\n"
-             "    add.u32 %end_row, %first_row, $0;\n"
-             "    min.u32 %end_row, %end_row, %n_rows;\n"
-             PTX_ADDRESS("%positions", "positions") PTX_ADDRESS("%tables", "tables")
-             "    mov.u32 %thread, %tid.x;\n"
-             "    mov.u32 %block, %ctaid.y;\n"
-             "    div.u32 %head_kv, %block, $2;\n"
-             "    mul.lo.u32 %i, %head_kv, $2;\n"
-             "    sub.u32 %block, %block, %i;\n"
-             "    mul.lo.u32 %block, %block, $3;\n",
-             t->rows, ptx_count_at(a->rows), t->blocks, t->heads);
-    PTX_FILL(p,
-             "    setp.gt.u32 %more, %thread, $0;\n"
-             "    @%more bra JOINED;\n"
-             "    mov.u32 %j, 0;\n"
-             "    add.u32 %row, %first_row, %thread;\n"
-             "    setp.ge.u32 %more, %row, %end_row;\n"
-             "    setp.eq.or.u32 %more, %thread, 0, %more;\n"
-             "    @%more bra ALONE;\n"
-             "    mad.wide.u32 %at, %row, 4, %tables;\n"
-             "    ld.global.u32 %i, [%at];\n"
-             "    ld.global.u32 %n, [%at+-4];\n"
-             "    setp.eq.u32 %here, %i, %n;\n"
-             "    mad.wide.u32 %at, %row, 4, %positions;\n"
-             "    ld.global.u32 %position, [%at];\n"
-             "    ld.global.u32 %i, [%at+-4];\n",
-             t->rows);
-    PTX_FILL(p, ATTEND_SPLIT("%n", "%position") ATTEND_SPLIT("%there_n", "%i"), 0, 0, 0, 0, 0, 0, 0,
-             ATTEND_SPLIT_VALUES(a));
-    PTX_LINES(p, "    add.u32 %i, %i, 1;\n"
-                 "    setp.eq.and.u32 %here, %i, %position, %here;\n"
-                 "    setp.eq.and.u32 %here, %n, %there_n, %here;\n"
-                 "    selp.u32 %j, 1, 0, %here;\n"
-                 "ALONE:\n"
-                 "    mov.u32 %i, joined;\n"
-                 "    mad.lo.u32 %i, %thread, 4, %i;\n"
-                 "    st.shared.u32 [%i], %j;\n"
-                 "JOINED:\n"
-                 "    bar.sync 0;\n"
-                 "    mov.u32 %run, 0;\n");
-}
-
 // Sets the first key, %kx, and pair, %px, of the thread's scores. %writes: the thread writes the stats of its pairs.
 static void find_tile(struct ptx *p, const struct tile *t)
 {
@@ -179,6 +129,28 @@ static void find_tile(struct ptx *p, const struct tile *t)
              "    setp.eq.u32 %writes, %kx, 0;\n"
              "    mul.lo.u32 %kx, %kx, $3;\n",
              t->key_threads - 1, t->key_threads, t->tq, t->tk);
+}
+
+// Sets the totals of the thread's pairs to the sinks of their heads. A pair beyond the heads of the group has the sink
+// of the last one, and is not written.
+static void begin_at_sinks(struct ptx *p, const struct tile *t)
+{
+    for (uint32_t i = 0; i < t->tq; i++) {
+        PTX_FILL(p,
+                 "    add.u32 %i, %px, $0;\n"
+                 "    rem.u32 %i, %i, $1;\n"
+                 "    add.u32 %i, %i, %block;\n"
+                 "    min.u32 %i, %i, $2;\n"
+                 "    mad.lo.u32 %i, %head_kv, $3, %i;\n"
+                 PTX_ADDRESS("%at", "sinks")
+                 "    mad.wide.u32 %at, %i, 4, %at;\n"
+                 "    ld.global.f32 %t, [%at];\n",
+                 i, t->heads, t->group - 1, t->group);
+        PTX_FILL(p,
+                 "    @%writes st.shared.f32 [%stats+$0], %t;\n"
+                 "    @%writes st.shared.f32 [%stats+$1], 0f3F800000;\n",
+                 stat_at(t, TOTAL_TOP, i), stat_at(t, TOTAL_SUM, i));
+    }
 }
 
 // Begins the next run of two rows or more: %length rows from %row on, at %position to %last_position.
@@ -201,7 +173,7 @@ static void begin_run(struct ptx *p, const struct ptx_attend *a, const struct ti
              "    mad.lo.u32 %row, %row, $0, %run;\n" PTX_KV_TABLE "    add.u32 %last_position, %position, %length;\n"
              "    sub.u32 %last_position, %last_position, 1;\n",
              t->rows);
-    attend_low_of(p, a, false);
+    attend_low_of(p, a, ATTEND_LOW_FIRST);
     PTX_FILL(p, ATTEND_SPLIT("%shift", "%position"), 0, 0, 0, 0, 0, 0, 0, ATTEND_SPLIT_VALUES(a));
     find_tile(p, t);
     PTX_LINES(p, "    mov.u32 %stats, stats;\n"
@@ -213,6 +185,8 @@ static void begin_run(struct ptx *p, const struct ptx_attend *a, const struct ti
                  "    @%writes st.shared.f32 [%stats+$2], 0fFF800000;\n"
                  "    @%writes st.shared.f32 [%stats+$3], 0f00000000;\n",
                  stat_at(t, TOTAL_TOP, i), stat_at(t, TOTAL_SUM, i), stat_at(t, TOP, i), stat_at(t, SUM, i));
+    if (a->sinks)
+        begin_at_sinks(p, t);
     for (uint32_t i = 0; i < 16 * t->vectors; i++)
         PTX_FILL(p,
                  "    mov.f32 %o$0, 0f00000000;\n"
@@ -394,13 +368,7 @@ static void pair_range(struct ptx *p, const struct ptx_attend *a, const struct t
              "    add.u32 %i, %i, %position;\n"
              "    min.u32 %position_of, %i, %last_position;\n",
              i, t->heads);
-    if (a->window)
-        PTX_FILL(p,
-                 "    max.u32 %low_of, %position_of, $0;\n"
-                 "    sub.u32 %low_of, %low_of, $0;\n",
-                 a->window - 1);
-    else
-        PTX_LINES(p, "    mov.u32 %low_of, 0;\n");
+    attend_low_of(p, a, ATTEND_LOW_PAIR);
 }
 
 // Sets %here to whether the pair sees the thread's j-th key.
@@ -526,7 +494,7 @@ static void make_weights(struct ptx *p, const struct ptx_attend *a, const struct
                  "    ld.shared.u32 %zero, [%i+28];\n" // 0, unknown to ptxas, which so cannot compute early and spill
                  "    mov.u32 %thread, %tid.x;\n"
                  "    add.u32 %thread, %thread, %zero;\n");
-    attend_low_of(p, a, true);
+    attend_low_of(p, a, ATTEND_LOW_LAST);
     find_tile(p, t);
     PTX_FILL(p,
              "    shr.u32 %last_page, %last_position, 6;\n"
@@ -655,7 +623,7 @@ static void add_values(struct ptx *p, const struct ptx_attend *a, const struct t
              t->dim_threads - 1, t->dim_threads);
     for (uint32_t i = 0; i < 16 * t->vectors; i++)
         PTX_FILL(p, "    mul.rn.f32 %o$0, %o$0, %w$1;\n", i, i / (4 * t->vectors));
-    attend_low_of(p, a, false);
+    attend_low_of(p, a, ATTEND_LOW_FIRST);
     PTX_FILL(p,
              "    max.u32 %chunk, %low, %base;\n"
              "    sub.u32 %chunk, %chunk, %base;\n"
@@ -786,7 +754,7 @@ void attend_tiles(struct ptx *p, const struct ptx_attend *a, struct ptx_launch *
 {
     const struct tile t = tile_of(a);
     declare(p, a, &t);
-    find_runs(p, a, &t);
+    attend_find_runs(p, a, t.rows, t.blocks, t.heads);
     begin_run(p, a, &t);
     find_query(p, a, &t);
     PTX_LINES(p, "PAGE:\n");

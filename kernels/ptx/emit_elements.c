@@ -2,6 +2,7 @@
 //   add, act, glu, scale, softcap    y[r][c] = f(a[r][c]), or f(a[r][c], b[r][c])
 //   pick                             y[r][c] = x[outputs[r]][c]
 //   combine                          y[r][c] = sum over j < used, in order, of weight[r][j] * x[r][j][c]
+//   weigh                            y[r][j][c] = weight[r][j] * x[r][c] for each j < used
 //
 // The naive loop that each equals: for each row r, for each column c: the statement above.
 //
@@ -164,7 +165,27 @@ static void act(struct ptx *p, enum act_kind kind, uint32_t i)
         sigmoid(p, i);
         PTX_FILL(p, "    mov.f32 %a$0, %t;\n", i);
         break;
+    case ACT_SWIGLU_CLAMPED:
+        break; // it has two sources
     }
+}
+
+// min(a, limit) sigmoid(alpha min(a, limit)) (clamp(b, +-limit) + 1). Unlike min and max, selp keeps a NaN.
+static void swiglu_clamped(struct ptx *p, uint32_t i)
+{
+    PTX_FILL(p,
+             "    setp.gt.f32 %less, %a$0, 0f$x1;\n"
+             "    selp.f32 %a$0, 0f$x1, %a$0, %less;\n"
+             "    setp.gt.f32 %less, %b$0, 0f$x1;\n"
+             "    selp.f32 %u, 0f$x1, %b$0, %less;\n"
+             "    setp.lt.f32 %less, %u, 0f$x2;\n"
+             "    selp.f32 %u, 0f$x2, %u, %less;\n"
+             "    add.rn.f32 %u, %u, 0f3F800000;\n"
+             "    mul.rn.f32 %t, %a$0, 0f$x3;\n" LOGISTIC
+             "    mul.rn.f32 %a$0, %a$0, %t;\n"
+             "    mul.rn.f32 %a$0, %a$0, %u;\n",
+             i, ptx_float_bits((float)SWIGLU_LIMIT), ptx_float_bits((float)-SWIGLU_LIMIT),
+             ptx_float_bits((float)(-LOG2_E * SWIGLU_ALPHA)));
 }
 
 // cap tanh(x / cap). With u = |x| / cap, tanh u = 1 - 2 / (e^2u + 1) from u = 0.25 on. Below, where this difference
@@ -201,9 +222,14 @@ static const char *const element_entry[] = {
 
 static void element_head(struct ptx *p, const struct ptx_elements *e)
 {
-    static const char *const said[] = {
-        [ACT_NONE] = "none", [ACT_SILU] = "silu",          [ACT_GELU_TANH] = "gelu by tanh", [ACT_GELU_ERF] = "gelu",
-        [ACT_RELU] = "relu", [ACT_RELU2] = "relu squared", [ACT_SIGMOID] = "sigmoid"};
+    static const char *const said[] = {[ACT_NONE] = "none",
+                                       [ACT_SILU] = "silu",
+                                       [ACT_GELU_TANH] = "gelu by tanh",
+                                       [ACT_GELU_ERF] = "gelu",
+                                       [ACT_RELU] = "relu",
+                                       [ACT_RELU2] = "relu squared",
+                                       [ACT_SIGMOID] = "sigmoid",
+                                       [ACT_SWIGLU_CLAMPED] = "clamped swiglu"};
     bool acts = e->op == PTX_ACT || e->op == PTX_GLU;
     ptx_header(p, 63, 75);
     PTX_FILL(p, "\n// node $0: rows of $1, f32, element by element", e->node, e->width);
@@ -230,6 +256,10 @@ void ptx_element(struct ptx *p, const struct ptx_elements *e, uint32_t i)
         PTX_FILL(p, "    add.rn.f32 %a$0, %a$0, %b$0;\n", i);
         break;
     case PTX_GLU:
+        if (e->act == ACT_SWIGLU_CLAMPED) {
+            swiglu_clamped(p, i);
+            break;
+        }
         act(p, e->act, i);
         PTX_FILL(p, "    mul.rn.f32 %a$0, %a$0, %b$0;\n", i);
         break;
@@ -252,6 +282,8 @@ int ptx_emit_elements(struct ptx *p, const struct ptx_elements *e, struct ptx_la
     uint32_t vector = e->b_loose || b_width % 4 ? 1 : vector_of(e->width);
     if (ptx_check_width(element_entry[e->op], e->width, err) || ptx_check_width(element_entry[e->op], b_width, err))
         return -1;
+    if (e->op == PTX_ACT && e->act == ACT_SWIGLU_CLAMPED)
+        return fail(err, E_GPU, "act: a clamped SwiGLU has two sources");
     if (!isfinite(e->factor) || (e->op == PTX_SOFTCAP && e->factor == 0))
         return fail(err, E_GPU, "%s: a factor of %g", element_entry[e->op], (double)e->factor);
     element_head(p, e);
@@ -339,8 +371,11 @@ int ptx_emit_combine(struct ptx *p, const struct ptx_combine *c, struct ptx_laun
              8 * c->used, 4 * c->used, 4 * c->used * c->width);
     for (uint32_t i = 0; i < vector; i++)
         PTX_FILL(p, "    mov.f32 %a$0, 0f00000000;\n", i);
-    PTX_LINES(p, "PART:\n"
-                 "    ld.global.f32 %w, [%weights];\n");
+    PTX_LINES(p, "PART:\n");
+    if (c->plain)
+        PTX_LINES(p, "    mov.f32 %w, 0f3F800000;\n");
+    else
+        PTX_LINES(p, "    ld.global.f32 %w, [%weights];\n");
     load(p, vector, 'b');
     for (uint32_t i = 0; i < vector; i++)
         PTX_FILL(p, "    fma.rn.f32 %a$0, %w, %b$0, %a$0;\n", i);
@@ -352,5 +387,59 @@ int ptx_emit_combine(struct ptx *p, const struct ptx_combine *c, struct ptx_laun
              4 * c->width);
     store(p, vector);
     *launch = launch_of("combine", c->width, vector);
+    return ptx_finish(p, err);
+}
+
+int ptx_emit_weigh(struct ptx *p, const struct ptx_combine *c, struct ptx_launch *launch, struct error *err)
+{
+    uint32_t vector = vector_of(c->width);
+    if (ptx_check_width("weigh", c->width, err))
+        return -1;
+    if (c->used < 1 || c->used > 1024 || (uint64_t)c->used * c->width > PTX_WIDTH_MAX)
+        return fail(err, E_GPU, "weigh: %u parts of %u", c->used, c->width);
+    ptx_header(p, 63, 75);
+    PTX_FILL(p,
+             "\n"
+             "// node $0: rows of $2 times each of $1 weights\n"
+             ".visible .entry weigh_$0(\n"
+             "    .param .u64 step,\n"
+             "    .param .u64 x,\n"
+             "    .param .u64 route,\n"
+             "    .param .u64 y)\n",
+             c->node, c->used, c->width);
+    place(p, ptx_count_at(c->rows), c->width, vector);
+    PTX_FILL(p,
+             "    .reg .pred %more;\n"
+             "    .reg .u64 %weights, %end;\n"
+             "    .reg .f32 %a<4>, %b<4>, %w;\n"
+             PTX_ADDRESS("%weights", "route")
+             "    mad.wide.u32 %weights, %row, $0, %weights;\n"
+             "    add.u64 %end, %weights, $1;\n"
+             PTX_ADDRESS("%from", "x")
+             "    add.u64 %from, %from, %at;\n",
+             8 * c->used, 4 * c->used);
+    load(p, vector, 'b');
+    PTX_FILL(p,
+             PTX_ADDRESS("%from", "y")
+             "    mad.wide.u32 %from, %row, $0, %from;\n"
+             "    add.u64 %from, %from, %column;\n"
+             "PART:\n"
+             "    ld.global.f32 %w, [%weights];\n",
+             4 * c->used * c->width);
+    for (uint32_t i = 0; i < vector; i++)
+        PTX_FILL(p, "    mul.rn.f32 %a$0, %w, %b$0;\n", i);
+    if (vector == 4)
+        PTX_LINES(p, "    st.global.v4.f32 [%from], {%a0, %a1, %a2, %a3};\n");
+    else
+        PTX_LINES(p, "    st.global.f32 [%from], %a0;\n");
+    PTX_FILL(p,
+             "    add.u64 %weights, %weights, 4;\n"
+             "    add.u64 %from, %from, $0;\n"
+             "    setp.lt.u64 %more, %weights, %end;\n"
+             "    @%more bra PART;\n"
+             "    ret;\n"
+             "}\n",
+             4 * c->width);
+    *launch = launch_of("weigh", c->width, vector);
     return ptx_finish(p, err);
 }

@@ -47,8 +47,8 @@ static int check(const struct ptx_matmul *m, struct error *err)
     if ((strides | m->y_stride | m->residual_stride | m->ids_stride) % 4 || (m->q8 && strides % 16))
         return fail(err, E_GPU, "matmul: rows that are not aligned");
     bool grouped = m->rows == PTX_MANY_ROWS && m->n_experts <= PTX_GROUP_EXPERTS;
-    if (m->n_used && (!(m->rows == 1 || grouped) || !m->n_experts || m->bias || m->residual))
-        return fail(err, E_GPU, "matmul: experts take rows one by one or in groups, without bias and residual");
+    if (m->n_used && (!(m->rows == 1 || grouped) || !m->n_experts || m->residual))
+        return fail(err, E_GPU, "matmul: experts take rows one by one or in groups, without residual");
     if (m->n_used && grouped &&
         (m->y_stride != 4 * m->n_used * m->n_out || (m->x_part && m->x_stride != m->n_used * m->x_part)))
         return fail(err, E_GPU, "matmul: groups of places that have gaps between them");
@@ -235,6 +235,12 @@ void ptx_matmul_many_output(struct ptx *p, const struct ptx_matmul *m, uint32_t 
                  i);
 }
 
+void ptx_matmul_expert_bias(struct ptx *p, const struct ptx_matmul *m)
+{
+    if (m->n_used)
+        PTX_FILL(p, "    mad.wide.u32 %pointer, %expert, $0, %pointer;\n", 4 * m->n_out);
+}
+
 // Stores %sum, the complete sum of output %output of row %row, if both are within the matrix.
 static void store(struct ptx *p, const struct ptx_matmul *m)
 {
@@ -247,8 +253,11 @@ static void store(struct ptx *p, const struct ptx_matmul *m)
     if (m->bias)
         PTX_LINES(p, "    ld.param.u64 %pointer, [bias];\n"
                      "    cvta.to.global.u64 %pointer, %pointer;\n"
-                     "    mad.wide.u32 %pointer, %output, 4, %pointer;\n"
-                     "    ld.global.f32 %term, [%pointer];\n"
+                     "    mad.wide.u32 %pointer, %output, 4, %pointer;\n");
+    if (m->bias)
+        ptx_matmul_expert_bias(p, m);
+    if (m->bias)
+        PTX_LINES(p, "    ld.global.f32 %term, [%pointer];\n"
                      "    add.rn.f32 %sum, %sum, %term;\n");
     if (m->residual)
         PTX_FILL(p,

@@ -36,8 +36,9 @@ bool ptx_takes_q8(enum dtype type);
 // type cannot be dequantised.
 int ptx_tiles_bytes(enum dtype type, uint32_t n_in, uint32_t n_out, size_t *bytes, struct error *err);
 
-// The product y = x w' (+ bias) (+ residual). With experts: y[row][j] = scale[e] * (x w[e]'), where e = ids[row][j].
-// Parameters of the kernel, 8 bytes each except for the last one: x, w, y, bias (f32 [n_out]), residual (f32 rows),
+// The product y = x w' (+ bias) (+ residual). With experts: y[row][j] = scale[e] * (x w[e]') (+ bias[e]), where e =
+// ids[row][j]. Parameters of the kernel, 8 bytes each except for the last one: x, w, y, bias (f32 [n_out], with experts
+// [n_experts][n_out]), residual (f32 rows),
 // ids (int32), scale (f32 [n_experts]), and .u32 n_rows. y may be the same memory as the residual.
 struct ptx_matmul {
     uint32_t node; // of the graph, for comments and the entry's name: matmul_NODE

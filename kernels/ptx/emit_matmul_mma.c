@@ -491,7 +491,7 @@ static void begin_block(struct ptx *p, bool floats)
 static void store_one(struct ptx *p, const struct ptx_matmul *m, uint32_t i, uint32_t at)
 {
     if (m->scale)
-        PTX_FILL(p, "    mul.rn.f32 %y$0, %y$0, %bias;\n", at);
+        PTX_FILL(p, "    mul.rn.f32 %y$0, %y$0, %factor;\n", at);
     if (m->bias)
         PTX_FILL(p, "    add.rn.f32 %y$0, %y$0, %bias;\n", at);
     if (m->residual)
@@ -511,7 +511,7 @@ static void store_rows(struct ptx *p, const struct ptx_matmul *m)
 {
     PTX_LINES(p, "    .reg .pred %whole<8>;\n"
                  "    .reg .u32 %row<8>;\n"
-                 "    .reg .f32 %bias, %term;\n"
+                 "    .reg .f32 %bias, %factor, %term;\n"
                  "    .reg .u64 %y_out, %residual, %at;\n"
                  "    // found again, so that no registers hold them in the loop\n"
                  "    mov.u32 %index, %tid.x;\n"
@@ -536,7 +536,7 @@ static void store(struct ptx *p, const struct ptx_matmul *m)
     if (m->scale)
         PTX_LINES(p, PTX_ADDRESS_OF("%pointer", "scale")
                      "    mad.wide.u32 %pointer, %expert, 4, %pointer;\n"
-                     "    ld.global.f32 %bias, [%pointer];\n");
+                     "    ld.global.f32 %factor, [%pointer];\n");
     PTX_FILL(p,
              "    mad.lo.u32 %output, %tile, $0, %g;\n"
              "    mad.lo.u32 %output, %wm, 32, %output;\n",
@@ -548,10 +548,11 @@ static void store(struct ptx *p, const struct ptx_matmul *m)
                  PTX_ADDRESS_OF("%y_out", "y")
                  "    mad.wide.u32 %y_out, %output, 4, %y_out;\n",
                  m->n_out);
-        if (m->bias)
-            PTX_LINES(p, PTX_ADDRESS_OF("%pointer", "bias")
-                         "    mad.wide.u32 %pointer, %output, 4, %pointer;\n"
-                         "    ld.global.f32 %bias, [%pointer];\n");
+        if (m->bias) {
+            PTX_LINES(p, PTX_ADDRESS_OF("%pointer", "bias") "    mad.wide.u32 %pointer, %output, 4, %pointer;\n");
+            ptx_matmul_expert_bias(p, m);
+            PTX_LINES(p, "    ld.global.f32 %bias, [%pointer];\n");
+        }
         if (m->residual)
             PTX_LINES(p, PTX_ADDRESS_OF("%residual", "residual")
                          "    mad.wide.u32 %residual, %output, 4, %residual;\n");

@@ -34,6 +34,9 @@ void ptx_matmul_many_row(struct ptx *p, const struct ptx_matmul *m, const char *
 // that row exists.
 void ptx_matmul_many_output(struct ptx *p, const struct ptx_matmul *m, uint32_t i);
 
+// With experts: advances %pointer, the address of the bias of an output, to that of the expert.
+void ptx_matmul_expert_bias(struct ptx *p, const struct ptx_matmul *m);
+
 // ---- few rows
 
 // The end of the kernel: warp r computes %sum, output %lane of row r, with the code that make_sum emits, and stores

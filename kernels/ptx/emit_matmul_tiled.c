@@ -274,7 +274,7 @@ static void store(struct ptx *p, const struct ptx_matmul *m, uint32_t at)
     ptx_matmul_many_output(p, m, 0);
     PTX_LINES(p, "    and.pred %whole0, %whole0, %there;\n");
     if (m->scale)
-        PTX_LINES(p, "    mul.rn.f32 %l0, %l0, %bias;\n");
+        PTX_LINES(p, "    mul.rn.f32 %l0, %l0, %factor;\n");
     if (m->bias)
         PTX_LINES(p, "    add.rn.f32 %l0, %l0, %bias;\n");
     if (m->residual)
@@ -293,7 +293,7 @@ static void store(struct ptx *p, const struct ptx_matmul *m, uint32_t at)
 static void end_places(struct ptx *p, const struct ptx_matmul *m)
 {
     PTX_FILL(p,
-             "    .reg .f32 %l<16>, %bias;\n"
+             "    .reg .f32 %l<16>, %bias, %factor;\n"
              "    .reg .u64 %y_out, %residual;\n"
              "    mov.u32 %take, step;\n"
              "    mad.lo.u32 %put, %warp, 4096, %take;\n"
@@ -309,12 +309,14 @@ static void end_places(struct ptx *p, const struct ptx_matmul *m)
     if (m->scale)
         PTX_LINES(p, PTX_ADDRESS_OF("%pointer", "scale")
                      "    mad.wide.u32 %pointer, %expert, 4, %pointer;\n"
-                     "    ld.global.f32 %bias, [%pointer];\n");
-    if (m->bias)
+                     "    ld.global.f32 %factor, [%pointer];\n");
+    if (m->bias) {
         PTX_LINES(p, "    mov.f32 %bias, 0f00000000;\n"
                      PTX_ADDRESS_OF("%pointer", "bias")
-                     "    mad.wide.u32 %pointer, %output, 4, %pointer;\n"
-                     "    @%there ld.global.f32 %bias, [%pointer];\n");
+                     "    mad.wide.u32 %pointer, %output, 4, %pointer;\n");
+        ptx_matmul_expert_bias(p, m);
+        PTX_LINES(p, "    @%there ld.global.f32 %bias, [%pointer];\n");
+    }
     if (m->residual)
         PTX_LINES(p, PTX_ADDRESS_OF("%residual", "residual") "    mad.wide.u32 %residual, %output, 4, %residual;\n");
 }

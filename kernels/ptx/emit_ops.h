@@ -76,6 +76,8 @@ int ptx_emit_norm(struct ptx *p, const struct ptx_norm *n, struct ptx_launch *la
 struct ptx_rope_table {
     uint32_t node, pairs;
     float mscale;
+    float growth; // the factor of a position is mscale (1 + growth ln(1 + (position + offset) / period)); 0: mscale
+    uint32_t period, offset;
 };
 int ptx_emit_rope_table(struct ptx *p, const struct ptx_rope_table *r, struct ptx_launch *launch, struct error *err);
 // Rotates the first `pairs` pairs of each head by the angles of the table and copies the rest of the head.
@@ -108,14 +110,15 @@ int ptx_emit_kv_write(struct ptx *p, const struct ptx_kv_write *w, struct ptx_la
 //   ROWS   A CTA has a row, a KV head with up to 8 of its query heads, and the splits %ctaid.z, %ctaid.z + %nctaid.z,
 //          and so on of the row's positions. If several CTAs share a row, each stores its partial sums, and the last
 //          one to finish combines them. Chosen for steps of fewer than PTX_ATTEND_MANY rows. Parameters: step,
-//          positions, tables, pages, q, partials, counters, y. The caller sets grid z to any number from 1 to
+//          positions, tables, pages, q, sinks (if `sinks`), partials, counters, y. The caller sets grid z to any number from 1 to
 //          `splits`. The sizes of partials and counters are ptx_attend_partials and ptx_attend_counters; counters are
 //          zero before and after the launch.
 //   LONE   Does the same, but skips the rows that TILES serves. Chosen, together with TILES, from PTX_ATTEND_MANY
 //          rows on.
 //   TILES  A CTA has ptx_attend_tile rows of the step and a KV head. It serves runs of two or more rows at
 //          consecutive positions of one sequence, and reads each key and value once for a run and its query heads.
-//          Grid x counts tiles of rows. Parameters: step, positions, tables, pages, q, y.
+//          Grid x counts tiles of rows. Parameters: step, positions, tables, pages, q, sinks (if
+//          `sinks`), y.
 enum ptx_attend_form { PTX_ATTEND_ROWS, PTX_ATTEND_LONE, PTX_ATTEND_TILES };
 struct ptx_attend {
     uint32_t node;
@@ -124,6 +127,8 @@ struct ptx_attend {
     struct ptx_kv k, v;
     float scale, softcap; // softcap 0: none
     uint32_t window;      // a row sees positions at a distance below this; 0: all positions
+    bool chunked;         // it sees those from the last multiple of the window on
+    bool sinks;           // each head has one more score, f32 [heads], whose value is 0
     enum ptx_attend_form form;
     // The most parts into which a row's positions are divided (one more with a window): a power of two, equal in all
     // forms; see ptx_attend_splits.
@@ -142,8 +147,9 @@ uint32_t ptx_attend_tile(const struct ptx_attend *a);
 size_t ptx_attend_partials(const struct ptx_attend *a, uint32_t rows);
 size_t ptx_attend_counters(const struct ptx_attend *a, uint32_t rows);
 
-// Chooses the `used` experts with the largest logits for each row: a row of y has `used` weights (float), then `used`
-// ids (int32). Each row has one warp. Parameters: step, logits, y.
+// Chooses the `used` experts with the largest logits for each row, or with a bias or groups those with the largest
+// scores (graph_route): a row of y has `used` weights (float), then `used` ids (int32). Each row has one warp.
+// Parameters: step, logits, bias (if `bias`: f32 [experts]), y.
 struct ptx_route {
     uint32_t node;
     enum rows rows;
@@ -151,16 +157,22 @@ struct ptx_route {
     enum route_kind kind;
     bool normalise;
     float scale;
+    bool bias;
+    uint32_t groups, groups_used; // 0: none
 };
 int ptx_emit_route(struct ptx *p, const struct ptx_route *r, struct ptx_launch *launch, struct error *err);
 // Adds the outputs of a row's experts: y = the sum over j of weight[j] * x[j], in order of j, where x has `used`
-// parts of `width` columns and the weights come from `route`. Parameters: step, x, route, y.
+// parts of `width` columns and the weights come from `route`, or are 1 if `plain` is set. Parameters: step, x, route, y.
 struct ptx_combine {
     uint32_t node;
     enum rows rows;
     uint32_t width, used;
+    bool plain;
 };
 int ptx_emit_combine(struct ptx *p, const struct ptx_combine *c, struct ptx_launch *launch, struct error *err);
+// The inputs of a row's experts: y[j] = weight[j] * x, where y has `used` parts of `width` columns. `plain` is not used.
+// Parameters: step, x, route, y.
+int ptx_emit_weigh(struct ptx *p, const struct ptx_combine *c, struct ptx_launch *launch, struct error *err);
 
 // Columns from .. from + n - 1 of each `group` columns of x. Parameters: step, x, y.
 struct ptx_slice {

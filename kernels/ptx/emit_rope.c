@@ -129,14 +129,35 @@ static void table_angles(struct ptx *p)
                  "    @%minus neg.f64 %cosine, %cosine;\n");
 }
 
+// Multiplies %sine and %cosine by 1 + growth ln(1 + (position + offset) / period), with the logarithm in float.
+static void grow(struct ptx *p, const struct ptx_rope_table *r)
+{
+    PTX_FILL(p,
+             "    add.u32 %quarter, %position, $0;\n"
+             "    div.u32 %quarter, %quarter, $1;\n"
+             "    add.u32 %quarter, %quarter, 1;\n"
+             "    cvt.rn.f32.u32 %out, %quarter;\n"
+             "    lg2.approx.f32 %out, %out;\n"
+             "    cvt.f64.f32 %f, %out;\n"
+             "    fma.rn.f64 %f, %f, 0d$x2$x3, 0d3FF0000000000000;\n"
+             "    mul.rn.f64 %cosine, %cosine, %f;\n"
+             "    mul.rn.f64 %sine, %sine, %f;\n",
+             r->offset, r->period, ptx_double_high((double)r->growth * M_LN2),
+             ptx_double_low((double)r->growth * M_LN2));
+}
+
 int ptx_emit_rope_table(struct ptx *p, const struct ptx_rope_table *r, struct ptx_launch *launch, struct error *err)
 {
     if (ptx_check_width("rope table", r->pairs, err))
         return -1;
     if (!isfinite(r->mscale))
         return fail(err, E_GPU, "rope table: a scale of %g", (double)r->mscale);
+    if (r->growth != 0 && (!isfinite(r->growth) || !r->period))
+        return fail(err, E_GPU, "rope table: a growth of %g in %u positions", (double)r->growth, r->period);
     table_head(p, r);
     table_angles(p);
+    if (r->growth != 0)
+        grow(p, r);
     PTX_FILL(p,
              "    mul.rn.f64 %cosine, %cosine, 0d$x0$x1;\n"
              "    mul.rn.f64 %sine, %sine, 0d$x0$x1;\n"

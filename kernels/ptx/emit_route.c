@@ -3,18 +3,22 @@
 //
 // The naive loop that it equals:
 //     for each row:
-//         order the experts by descending logit, the lower id first if logits are equal
+//         order the experts by descending logit (or score), the lower id first if these are equal
 //         for each n < used:
 //             id[n] = expert n in this order
 //             weight[n] = softmax(logits)[id[n]], or sigmoid(logit[id[n]])
 //         sum = max(weight[0] + .. + weight[used-1], 2^-14)
 //         for each n < used:
 //             weight[n] = weight[n] / sum (if `normalise`) * scale
+// With a bias or groups the order is that of the scores, softmax(logits)[e] + bias[e] or sigmoid(logit[e]) + bias[e],
+// which are computed first and kept in shared memory. Where there are groups, the sum of the two greatest scores of
+// each is kept there, too, and the scores of experts in groups that are not used become -infinity.
+//
 // The experts are not sorted. Choice n + 1 is the first expert in the order that comes after choice n, so one more
 // pass over the logits finds it, and nothing records which experts are taken.
 //
 // A CTA is one warp and has one row: grid (rows, 1, 1). Lane i reads the logits of experts i, i + 32, and so on. A
-// butterfly of shuffles combines the lanes, so no shared memory is used. Lane 0 writes the results.
+// butterfly of shuffles combines the lanes. Shared memory holds nothing but scores. Lane 0 writes the results.
 //
 // The cost is one pass over the logits for each choice, and two more for a softmax. A pass loads experts / 32 floats
 // a lane, from cache after the first pass, and ends with 5 rounds of shuffles. The passes depend on each other, so
@@ -22,6 +26,13 @@
 #include "kernels/ptx/emit_ops.h"
 
 #include <math.h>
+
+enum { SCORES_MAX = 4096 }; // experts whose scores, and sums of groups, fit the shared memory
+
+static bool is_scored(const struct ptx_route *r)
+{
+    return r->bias || r->groups;
+}
 
 static void route_head(struct ptx *p, const struct ptx_route *r)
 {
@@ -31,7 +42,11 @@ static void route_head(struct ptx *p, const struct ptx_route *r)
              "// node $0: $1 of $2 experts\n"
              ".visible .entry route_$0(\n"
              "    .param .u64 step,\n"
-             "    .param .u64 logits,\n"
+             "    .param .u64 logits,\n",
+             r->node, r->used, r->experts);
+    if (r->bias)
+        PTX_LINES(p, "    .param .u64 bias,\n");
+    PTX_LINES(p,
              "    .param .u64 y)\n"
              ".maxntid 32, 1, 1\n"
              "{\n"
@@ -39,8 +54,7 @@ static void route_head(struct ptx *p, const struct ptx_route *r)
              "    .reg .pred %end, %better, %same, %lower, %behind, %leads, %odd;\n"
              "    .reg .u32 %lane, %e, %id, %other_id, %last_id, %n;\n"
              "    .reg .u64 %px, %py, %from;\n"
-             "    .reg .f32 %v, %best, %other, %last, %most, %all, %sum, %weight;\n",
-             r->node, r->used, r->experts);
+             "    .reg .f32 %v, %best, %other, %last, %most, %all, %sum, %weight;\n");
     PTX_FILL(p,
              PTX_ROW
              "    mov.u32 %lane, %tid.x;\n"
@@ -100,6 +114,20 @@ static void route_softmax(struct ptx *p, const struct ptx_route *r)
                  by);
 }
 
+// Sets a register to the softmax of a logit, or to its sigmoid. Marks: $x0 is the bits of log2 e.
+//   x   string literal: the register, which has the logit
+#define SOFTMAX(x)                                                                                                     \
+    "    sub.rn.f32 " x ", " x ", %most;\n"                                                                            \
+    "    mul.rn.f32 " x ", " x ", 0f$x0;\n"                                                                            \
+    "    ex2.approx.ftz.f32 " x ", " x ";\n"                                                                           \
+    "    div.rn.f32 " x ", " x ", %all;\n"
+#define SIGMOID(x)                                                                                                     \
+    "    mul.rn.f32 " x ", " x ", 0f$x0;\n"                                                                            \
+    "    neg.f32 " x ", " x ";\n"                                                                                      \
+    "    ex2.approx.ftz.f32 " x ", " x ";\n"                                                                           \
+    "    add.rn.f32 " x ", " x ", 0f3F800000;\n"                                                                       \
+    "    rcp.rn.f32 " x ", " x ";\n"
+
 // Replaces (%best, %id) with (%other, %other_id) if that comes first in the order. Sets %better to whether it does.
 #define COMPARE                                                                                                        \
     "    setp.eq.f32 %same, %other, %best;\n"                                                                          \
@@ -107,6 +135,143 @@ static void route_softmax(struct ptx *p, const struct ptx_route *r)
     "    setp.gt.or.f32 %better, %other, %best, %same;\n"                                                              \
     "    selp.f32 %best, %other, %best, %better;\n"                                                                    \
     "    selp.b32 %id, %other_id, %id, %better;\n"
+
+// Within a loop over experts or groups: replaces (%best, %id) with (%v, %e) if that comes first among those behind the
+// last choice, (%last, %last_id - 1).
+//   label   string literal, unique in the kernel
+#define CANDIDATE(label)                                                                                               \
+    "    setp.eq.f32 %same, %v, %last;\n"                                                                              \
+    "    setp.ge.and.u32 %same, %e, %last_id, %same;\n"                                                                \
+    "    setp.lt.or.f32 %behind, %v, %last, %same;\n"                                                                  \
+    "    @!%behind bra " label ";\n"                                                                                   \
+    "    mov.f32 %other, %v;\n"                                                                                        \
+    "    mov.u32 %other_id, %e;\n" COMPARE label ":\n"
+
+// Enclose the body of a loop over the lane's numbers in shared memory: %e is the index of the number, %v the number.
+//   label   string literal: the same in both, unique in the kernel
+//   array   string literal: the name of the numbers
+//   $0      how many there are
+#define SHARED_BEGIN(label, array)                                                                                     \
+    "    mov.u32 %e, %lane;\n"                                                                                         \
+    "    mov.u32 %at, " array ";\n"                                                                                    \
+    "    mad.lo.u32 %at, %lane, 4, %at;\n" label ":\n"                                                                 \
+    "    setp.ge.u32 %end, %e, $0;\n"                                                                                  \
+    "    @%end bra " label "_END;\n"                                                                                   \
+    "    ld.shared.f32 %v, [%at];\n"
+#define SHARED_END(label)                                                                                              \
+    "    add.u32 %e, %e, 32;\n"                                                                                        \
+    "    add.u32 %at, %at, 128;\n"                                                                                     \
+    "    bra " label ";\n" label "_END:\n"
+
+// Sets (%best, %id) of all lanes to the first of theirs in the order, and the last choice to that.
+static void join_lanes(struct ptx *p)
+{
+    for (uint32_t by = 16; by; by /= 2)
+        PTX_FILL(p,
+                 "    shfl.sync.bfly.b32 %other, %best, $0, 31, 0xffffffff;\n"
+                 "    shfl.sync.bfly.b32 %other_id, %id, $0, 31, 0xffffffff;\n"
+                 COMPARE,
+                 by);
+    PTX_LINES(p, "    mov.f32 %last, %best;\n"
+                 "    add.u32 %last_id, %id, 1;\n");
+}
+
+// Stores the scores of all experts to shared memory.
+static void route_scores(struct ptx *p, const struct ptx_route *r)
+{
+    const uint32_t factor = ptx_float_bits((float)LOG2_E);
+    PTX_FILL(p,
+             "    .shared .align 4 .b8 scores[$0];\n"
+             "    .reg .u32 %at, %of, %group;\n"
+             "    .reg .u64 %bias;\n",
+             4 * r->experts);
+    if (r->bias)
+        PTX_LINES(p, PTX_ADDRESS("%bias", "bias") "    mad.wide.u32 %bias, %lane, 4, %bias;\n");
+    PTX_FILL(p,
+             "    mov.u32 %at, scores;\n"
+             "    mad.lo.u32 %at, %lane, 4, %at;\n"
+             EACH_BEGIN("SCORE"),
+             r->experts);
+    if (r->kind == ROUTE_SOFTMAX)
+        PTX_FILL(p, SOFTMAX("%v"), factor);
+    else
+        PTX_FILL(p, SIGMOID("%v"), factor);
+    if (r->bias)
+        PTX_LINES(p, "    ld.global.f32 %other, [%bias];\n"
+                     "    add.u64 %bias, %bias, 128;\n"
+                     "    add.rn.f32 %v, %v, %other;\n");
+    PTX_LINES(p, "    st.shared.f32 [%at], %v;\n"
+                 "    add.u32 %at, %at, 128;\n"
+                 EACH_END("SCORE")
+                 "    bar.sync 0;\n");
+}
+
+// Stores the sum of the two greatest scores of each group to shared memory. A lane has groups 32 apart.
+static void group_sums(struct ptx *p, const struct ptx_route *r)
+{
+    PTX_FILL(p,
+             "    .shared .align 4 .b8 sums[$0];\n"
+             "    mov.u32 %e, %lane;\n"
+             "SUMS:\n"
+             "    setp.ge.u32 %end, %e, $1;\n"
+             "    @%end bra SUMS_END;\n"
+             "    mov.u32 %at, scores;\n"
+             "    mad.lo.u32 %at, %e, $2, %at;\n"
+             "    add.u32 %of, %at, $2;\n"
+             "    mov.f32 %best, 0fFF800000;\n"
+             "    mov.f32 %other, 0fFF800000;\n"
+             "MEMBER:\n"
+             "    ld.shared.f32 %v, [%at];\n"
+             "    min.f32 %sum, %best, %v;\n"
+             "    max.f32 %other, %other, %sum;\n"
+             "    max.f32 %best, %best, %v;\n"
+             "    add.u32 %at, %at, 4;\n"
+             "    setp.lt.u32 %better, %at, %of;\n"
+             "    @%better bra MEMBER;\n",
+             4 * r->groups, r->groups, 4 * (r->experts / r->groups));
+    PTX_LINES(p, "    add.rn.f32 %v, %best, %other;\n"
+                 "    mov.u32 %at, sums;\n"
+                 "    mad.lo.u32 %at, %e, 4, %at;\n"
+                 "    st.shared.f32 [%at], %v;\n"
+                 "    add.u32 %e, %e, 32;\n"
+                 "    bra SUMS;\n"
+                 "SUMS_END:\n"
+                 "    bar.sync 0;\n"
+                 "    mov.f32 %sum, 0f00000000;\n");
+}
+
+// Finds the last group, in the order of their sums, that is used, and sets the scores of the experts of later groups to
+// -infinity. If the sums are NaN, these are all.
+static void route_groups(struct ptx *p, const struct ptx_route *r)
+{
+    group_sums(p, r);
+    PTX_FILL(p,
+             "BEST_GROUP:\n"
+             "    mov.f32 %best, 0fFF800000;\n"
+             "    mov.u32 %id, $0;\n"
+             SHARED_BEGIN("GROUP", "sums") CANDIDATE("GROUP_FOUND") SHARED_END("GROUP"),
+             r->groups);
+    join_lanes(p);
+    PTX_FILL(p,
+             "    add.u32 %n, %n, 1;\n"
+             "    setp.lt.u32 %better, %n, $1;\n"
+             "    @%better bra BEST_GROUP;\n"
+             SHARED_BEGIN("LEAVE", "scores")
+             "    div.u32 %group, %e, $2;\n"
+             "    mov.u32 %of, sums;\n"
+             "    mad.lo.u32 %of, %group, 4, %of;\n"
+             "    ld.shared.f32 %other, [%of];\n"
+             "    setp.eq.f32 %same, %other, %last;\n"
+             "    setp.lt.and.u32 %same, %group, %last_id, %same;\n"
+             "    setp.gt.or.f32 %better, %other, %last, %same;\n"
+             "    @!%better st.shared.f32 [%at], 0fFF800000;\n"
+             SHARED_END("LEAVE")
+             "    bar.sync 0;\n"
+             "    mov.f32 %last, 0f7F800000;\n"
+             "    mov.u32 %last_id, 0;\n"
+             "    mov.u32 %n, 0;\n",
+             r->experts, r->groups_used, r->experts / r->groups);
+}
 
 // Begins the loop over the choices. Sets %id to the next expert in the order and %best to its logit, in all lanes.
 // Only experts after the choice before are candidates: those of a logit below %last, and from %last_id on those of an
@@ -117,29 +282,17 @@ static void route_choose(struct ptx *p, const struct ptx_route *r)
     PTX_FILL(p,
              "CHOICE:\n"
              "    mov.f32 %best, 0fFF800000;\n"
-             "    mov.u32 %id, $0;\n"
-             EACH_BEGIN("FIND")
-             "    setp.eq.f32 %same, %v, %last;\n"
-             "    setp.ge.and.u32 %same, %e, %last_id, %same;\n"
-             "    setp.lt.or.f32 %behind, %v, %last, %same;\n"
-             "    @!%behind bra FOUND;\n"
-             "    mov.f32 %other, %v;\n"
-             "    mov.u32 %other_id, %e;\n"
-             COMPARE
-             "FOUND:\n"
-             EACH_END("FIND"),
+             "    mov.u32 %id, $0;\n",
              r->experts);
-    for (uint32_t by = 16; by; by /= 2)
-        PTX_FILL(p,
-                 "    shfl.sync.bfly.b32 %other, %best, $0, 31, 0xffffffff;\n"
-                 "    shfl.sync.bfly.b32 %other_id, %id, $0, 31, 0xffffffff;\n"
-                 COMPARE,
-                 by);
-    PTX_FILL(p,
-             "    mov.f32 %last, %best;\n"
-             "    add.u32 %last_id, %id, 1;\n"
-             "    min.u32 %id, %id, $0;\n",
-             r->experts - 1);
+    if (is_scored(r))
+        PTX_FILL(p, SHARED_BEGIN("FIND", "scores") CANDIDATE("FOUND") SHARED_END("FIND"), r->experts);
+    else
+        PTX_FILL(p, EACH_BEGIN("FIND") CANDIDATE("FOUND") EACH_END("FIND"), r->experts);
+    join_lanes(p);
+    PTX_FILL(p, "    min.u32 %id, %id, $0;\n", r->experts - 1);
+    if (is_scored(r))
+        PTX_LINES(p, "    mad.wide.u32 %from, %id, 4, %px;\n"
+                     "    ld.global.f32 %best, [%from];\n");
 }
 
 // Computes the weight of the choice, before normalisation and scale, adds it to %sum, and stores weight and id. Ends
@@ -147,21 +300,11 @@ static void route_choose(struct ptx *p, const struct ptx_route *r)
 static void route_weigh(struct ptx *p, const struct ptx_route *r)
 {
     uint32_t factor = ptx_float_bits((float)LOG2_E);
+    PTX_LINES(p, "    mov.f32 %weight, %best;\n");
     if (r->kind == ROUTE_SOFTMAX)
-        PTX_FILL(p,
-                 "    sub.rn.f32 %weight, %best, %most;\n"
-                 "    mul.rn.f32 %weight, %weight, 0f$x0;\n"
-                 "    ex2.approx.ftz.f32 %weight, %weight;\n"
-                 "    div.rn.f32 %weight, %weight, %all;\n",
-                 factor);
+        PTX_FILL(p, SOFTMAX("%weight"), factor);
     else
-        PTX_FILL(p,
-                 "    mul.rn.f32 %weight, %best, 0f$x0;\n"
-                 "    neg.f32 %weight, %weight;\n"
-                 "    ex2.approx.ftz.f32 %weight, %weight;\n"
-                 "    add.rn.f32 %weight, %weight, 0f3F800000;\n"
-                 "    rcp.rn.f32 %weight, %weight;\n",
-                 factor);
+        PTX_FILL(p, SIGMOID("%weight"), factor);
     PTX_FILL(p,
              "    add.rn.f32 %sum, %sum, %weight;\n"
              "    mad.wide.u32 %from, %n, 4, %py;\n"
@@ -179,9 +322,17 @@ int ptx_emit_route(struct ptx *p, const struct ptx_route *r, struct ptx_launch *
         return fail(err, E_GPU, "route: %u of %u experts", r->used, r->experts);
     if (!isfinite(r->scale))
         return fail(err, E_GPU, "route: a scale of %g", (double)r->scale);
+    if (is_scored(r) && r->experts > SCORES_MAX)
+        return fail(err, E_GPU, "route: %u experts with biases or groups", r->experts);
+    if (r->groups && (r->experts % r->groups || r->groups_used < 1 || r->groups_used > r->groups))
+        return fail(err, E_GPU, "route: %u of %u groups of %u experts", r->groups_used, r->groups, r->experts);
     route_head(p, r);
     if (r->kind == ROUTE_SOFTMAX)
         route_softmax(p, r);
+    if (is_scored(r))
+        route_scores(p, r);
+    if (r->groups)
+        route_groups(p, r);
     route_choose(p, r);
     route_weigh(p, r);
     // 2^-14, the smallest normal number of float16, is a lower bound of the divisor

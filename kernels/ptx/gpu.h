@@ -38,6 +38,7 @@ enum gpu_kind {
     GPU_ATTEND,
     GPU_ROUTE,
     GPU_COMBINE,
+    GPU_WEIGH,
     GPU_MATMUL,
     GPU_GROUP,
     GPU_GET_ROWS,

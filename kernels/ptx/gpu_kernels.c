@@ -38,6 +38,8 @@ static int emit(struct ptx *p, const struct gpu_spec *s, struct ptx_launch *l, s
         return ptx_emit_route(p, &s->route, l, err);
     case GPU_COMBINE:
         return ptx_emit_combine(p, &s->combine, l, err);
+    case GPU_WEIGH:
+        return ptx_emit_weigh(p, &s->combine, l, err);
     case GPU_MATMUL:
         return ptx_emit_matmul(p, &s->matmul, l, err);
     case GPU_GROUP:

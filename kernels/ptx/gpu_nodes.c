@@ -109,6 +109,9 @@ static int do_rope_table(struct plan *p, struct tensor *n, struct error *err)
 {
     size_t pairs = (size_t)n->p.rope_table.n_pairs;
     struct gpu_spec s = {.kind = GPU_ROPE_TABLE, .rope_table = {0, (uint32_t)pairs, n->p.rope_table.mscale}};
+    s.rope_table.growth = n->p.rope_table.growth;
+    s.rope_table.period = (uint32_t)n->p.rope_table.period;
+    s.rope_table.offset = (uint32_t)n->p.rope_table.offset;
     struct gpu_launch *l = begin(p, n, err);
     uint64_t frequencies;
     if (!l || gpu_add_kernel(p, l, &s, 1, err) ||
@@ -200,6 +203,12 @@ static int make_room(struct plan *p, size_t size, struct buffer *b, struct error
     return gpu_own(p, NULL, size, &b->at, err);
 }
 
+// The sinks of attention, if it has some.
+static int add_sinks(struct plan *p, struct gpu_launch *l, const struct tensor *n, struct error *err)
+{
+    return n->w[0] ? gpu_add_floats(p, l, n->w[0]->data, n->p.attn.n_head, err) : 0;
+}
+
 // Appends attention row by row. With fewer than PTX_ATTEND_MANY rows, the splits of a row's positions are computed by
 // several CTAs, which exchange partial results in memory. With more rows, the kernel only computes the rows that the
 // kernel for tiles leaves out.
@@ -216,6 +225,8 @@ static int attend_rows(struct plan *p, struct tensor *n, struct gpu_spec *s, int
     l->splits = s->attend.splits;
     add_pages(l);
     add_value(p, l, n->src[0]);
+    if (add_sinks(p, l, n, err))
+        return -1;
     gpu_add_arg(l, ARG_ADDRESS, p->parts.at);
     gpu_add_arg(l, ARG_ADDRESS, p->counters.at);
     add_value(p, l, n);
@@ -233,6 +244,8 @@ static int do_attention(struct plan *p, struct tensor *n, struct error *err)
                                    .scale = n->p.attn.scale,
                                    .softcap = n->p.attn.softcap,
                                    .window = (uint32_t)n->p.attn.window,
+                                   .chunked = n->p.attn.chunked,
+                                   .sinks = n->w[0],
                                    .splits = ptx_attend_splits((uint32_t)n->p.attn.n_head_kv)};
     if (gpu_kv_of(p, n, layer, KV_KEY, n->p.attn.dim_k, &s.attend.k, err) ||
         gpu_kv_of(p, n, layer, KV_VALUE, n->p.attn.dim_v, &s.attend.v, err) || attend_rows(p, n, &s, rows, err))
@@ -246,6 +259,8 @@ static int do_attention(struct plan *p, struct tensor *n, struct error *err)
     l->tile = ptx_attend_tile(&s.attend);
     add_pages(l);
     add_value(p, l, n->src[0]);
+    if (add_sinks(p, l, n, err))
+        return -1;
     add_value(p, l, n);
     return 0;
 }
@@ -295,20 +310,28 @@ static int do_route(struct plan *p, struct tensor *n, struct error *err)
                                  .used = (uint32_t)n->p.route.n_used,
                                  .kind = n->p.route.kind,
                                  .normalise = n->p.route.normalise,
-                                 .scale = n->p.route.scale};
+                                 .scale = n->p.route.scale,
+                                 .bias = n->w[0],
+                                 .groups = (uint32_t)n->p.route.n_group,
+                                 .groups_used = (uint32_t)n->p.route.n_group_used};
     struct gpu_launch *l = begin(p, n, err);
     if (!l || gpu_add_kernel(p, l, &s, 1, err))
         return -1;
     add_value(p, l, n->src[0]);
+    if (n->w[0] && gpu_add_floats(p, l, n->w[0]->data, n->src[0]->width, err))
+        return -1;
     add_value(p, l, n);
     return 0;
 }
 
 static int do_combine(struct plan *p, struct tensor *n, struct error *err)
 {
-    struct gpu_spec s = {.kind = GPU_COMBINE};
-    s.combine =
-        (struct ptx_combine){.rows = n->rows, .width = (uint32_t)n->width, .used = (uint32_t)n->p.expert.n_used};
+    const bool weighs = n->op == OP_EXPERT_WEIGH;
+    struct gpu_spec s = {.kind = weighs ? GPU_WEIGH : GPU_COMBINE};
+    s.combine = (struct ptx_combine){.rows = n->rows,
+                                     .width = (uint32_t)(weighs ? n->src[0]->width : n->width),
+                                     .used = (uint32_t)n->p.expert.n_used,
+                                     .plain = n->p.expert.plain};
     struct gpu_launch *l = begin(p, n, err);
     if (!l || gpu_add_kernel(p, l, &s, 1, err))
         return -1;
@@ -536,7 +559,7 @@ static int product(struct plan *p, struct tensor *n, const struct tensor *residu
     if (gpu_add_tiles(p, l, w, err))
         return -1;
     add_value(p, l, to);
-    if (n->w[1] ? gpu_add_floats(p, l, n->w[1]->data, w->ne[1], err) : (gpu_add_arg(l, ARG_ADDRESS, 0), 0))
+    if (n->w[1] ? gpu_add_floats(p, l, n->w[1]->data, w->ne[1] * w->ne[2], err) : (gpu_add_arg(l, ARG_ADDRESS, 0), 0))
         return -1;
     gpu_add_arg(l, ARG_ADDRESS, residual ? gpu_value(p, residual) : 0);
     gpu_add_arg(l, ARG_PLACES, route ? gpu_value(p, route) + 4 * used : 0);
@@ -580,6 +603,7 @@ int gpu_node(struct plan *p, struct tensor *n, struct error *err)
         [OP_ROUTE] = do_route,
         [OP_EXPERT_MATMUL] = do_matmul,
         [OP_EXPERT_COMBINE] = do_combine,
+        [OP_EXPERT_WEIGH] = do_combine,
         [OP_QUANTIZE] = do_quantize,
         [OP_SLICE] = do_slice,
         [OP_SHORT_CONV] = do_short_conv,

@@ -62,7 +62,7 @@ struct qkv attention_rotate(struct build *b, struct qkv x, const struct attentio
 {
     if (!a->angles)
         return x;
-    x.q = graph_rope(b->g, "attn_q_rope", x.q, a->angles, a->dim_k, a->layout);
+    x.q = graph_rope(b->g, "attn_q_rope", x.q, a->q_angles ? a->q_angles : a->angles, a->dim_k, a->layout);
     x.k = graph_rope(b->g, "attn_k_rope", x.k, a->angles, a->dim_k, a->layout);
     return x;
 }
@@ -77,7 +77,9 @@ struct qkv attention_store(struct build *b, struct qkv x, const struct attention
 
 struct tensor *attention_look(struct build *b, struct qkv x, const struct attention *a)
 {
-    struct attention_params p = {a->n_head, a->scale, a->softcap, a->window};
+    struct attention_params p = {a->n_head, a->scale, a->softcap, a->window, NULL, a->chunked};
+    if (a->sinks)
+        p.sinks = weights_vector(&b->ws, "attn_sinks.weight", a->n_head, REQUIRED);
     return graph_attention(b->g, "attn", x.q, x.k, x.v, p);
 }
 
@@ -91,6 +93,16 @@ struct tensor *attention(struct build *b, struct tensor *x, const struct attenti
     struct qkv y = attention_project(b, x, a);
     if (a->head_norms)
         y = attention_norm_heads(b, y, a);
+    return attention_attend(b, attention_rotate(b, y, a), a);
+}
+
+struct tensor *attention_of_rows(struct build *b, struct tensor *x, const struct attention *a)
+{
+    struct qkv y;
+    y.q = build_project(b, "attn_q", x, (int64_t)a->n_head * a->dim_k, SCALED_NOT);    // (n_tok, n_head * dim_k)
+    y.k = build_project(b, "attn_k", x, (int64_t)a->n_head_kv * a->dim_k, SCALED_NOT); // (n_tok, n_head_kv * dim_k)
+    y.v = build_project(b, "attn_v", x, (int64_t)a->n_head_kv * a->dim_v, SCALED_NOT); // (n_tok, n_head_kv * dim_v)
+    y = attention_norm_rows(b, y);
     return attention_attend(b, attention_rotate(b, y, a), a);
 }
 

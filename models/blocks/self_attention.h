@@ -7,11 +7,14 @@
 
 struct attention {
     int n_head, n_head_kv, dim_k, dim_v;
-    bool head_norms;       // attn_q_norm and attn_k_norm, for each head by itself
-    struct tensor *angles; // of rotary positions: the table of build_rope; NULL: there is no rotation
+    bool head_norms;         // attn_q_norm and attn_k_norm, for each head by itself
+    struct tensor *angles;   // of rotary positions: the table of build_rope; NULL: there is no rotation
+    struct tensor *q_angles; // the same for queries alone; NULL: as for keys
     enum rope_layout layout;
     float scale, softcap; // of the scores; a softcap of 0: none
     int window;           // attention sees keys at a distance below this; 0: all keys
+    bool chunked;         // attention sees the keys from the last multiple of the window on
+    bool sinks;           // attn_sinks, a score for each head
 };
 
 // Queries, keys and values: (n_tok, n_head * dim_k), (n_tok, n_head_kv * dim_k), (n_tok, n_head_kv * dim_v).
@@ -43,6 +46,8 @@ struct tensor *attention_look(struct build *b, struct qkv x, const struct attent
 struct tensor *attention_attend(struct build *b, struct qkv x, const struct attention *a);
 // Projections, norms of heads if there are some, rotation, attention.
 struct tensor *attention(struct build *b, struct tensor *x, const struct attention *a);
+// The same with norms of all queries and of all keys of a row; the scales of the matrices are ignored.
+struct tensor *attention_of_rows(struct build *b, struct tensor *x, const struct attention *a);
 // x plus the product of y, the result of attention, with attn_output: (n, n_embd). In the last layer only the rows that
 // want logits are left.
 struct tensor *attention_residual(struct build *b, struct tensor *x, struct tensor *y);

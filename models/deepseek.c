@@ -1,0 +1,159 @@
+// DeepSeek 1 and families of its form: the block of Llama, where the first layers have a feed-forward and the others a
+// mixture of experts, to which an expert that all rows use is added. dots.llm1, Ling (BailingMoE), GLM 4.5 and later, and
+// ERNIE 4.5 MoE differ in how experts are chosen.
+#include "models/families.h"
+
+#include <math.h>
+
+// The widths of all experts that each row uses together: `expert_shared_count` of them of the width of an expert.
+static int read_shared(struct build *b, int n_ff)
+{
+    return (int)hparam_int(&b->h, "expert_shared_count", 0, 64) * n_ff;
+}
+
+static int read_lead(struct build *b)
+{
+    return (int)hparam_int_or(&b->h, "leading_dense_block_count", 0, INT32_MAX, 0);
+}
+
+// A mixture, to which an expert of n_shared columns is added if that is not 0: (n, n_embd).
+static struct tensor *experts(struct build *b, struct tensor *x, const struct experts *e, int n_shared)
+{
+    struct tensor *y = mixture(b, x, e, ACT_SILU); // (n, n_embd)
+    return n_shared ? shared_expert(b, x, y, n_shared, ACT_SILU) : y;
+}
+
+// A block with a mixture, or with a feed-forward if `dense` is set. ffn_norm: the name of the norm in its middle.
+static struct tensor *block(struct build *b, int layer, struct tensor *x, const struct attention *a,
+                            const char *ffn_norm, bool dense, const struct experts *e, int n_shared)
+{
+    build_layer(b, layer);
+    struct tensor *y = build_norm(b, "attn_norm", x); // (n_tok, n_embd)
+    y = attention(b, y, a);                           // (n_tok, n_head * dim_v)
+    x = attention_residual(b, x, y);                  // (n, n_embd)
+
+    y = build_norm(b, ffn_norm, x);                                                                    // (n, n_embd)
+    y = dense ? feed_forward(b, y, b->n_ff[layer], ACT_SILU, SCALED_NOT) : experts(b, y, e, n_shared); // (n, n_embd)
+    return graph_add(b->g, "ffn_residual", x, y);                                                      // (n, n_embd)
+}
+
+struct tensor *build_deepseek(struct build *b)
+{
+    build_read_rms(b);
+    struct experts e = experts_require(b);
+    experts_read_width(b, &e);
+    e.normalise = false, e.unscaled = true;
+    const int n_lead = read_lead(b), n_shared = read_shared(b, e.n_ff);
+    struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
+    struct tensor *angles = build_rope_with_factors(b, "rope", &rope); // (n_tok, n_rot)
+    struct tensor *x = build_embed(b, 1);                              // (n_tok, n_embd)
+    for (int i = 0; i < b->n_layer; i++) {
+        struct attention a = attention_of(b, i);
+        a.angles = angles, a.layout = ROPE_NORM;
+        x = block(b, i, x, &a, "ffn_norm", i < n_lead, &e, n_shared);
+    }
+    return build_output(b, x); // (n, n_vocab)
+}
+
+struct tensor *build_dots1(struct build *b)
+{
+    build_read_rms(b);
+    struct experts e = experts_require(b);
+    experts_read_width(b, &e);
+    experts_read_choice(b, &e, ROUTE_SIGMOID);
+    e.unscaled = true;
+    const int n_lead = read_lead(b), n_shared = read_shared(b, e.n_ff);
+    struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
+    struct tensor *angles = build_rope(b, "rope", &rope, NULL); // (n_tok, n_rot)
+    struct tensor *x = build_embed(b, 1);                       // (n_tok, n_embd)
+    for (int i = 0; i < b->n_layer; i++) {
+        struct attention a = attention_of(b, i);
+        a.angles = angles, a.layout = ROPE_NEOX, a.head_norms = true;
+        x = block(b, i, x, &a, "ffn_norm", i < n_lead, &e, n_shared);
+    }
+    return build_output(b, x); // (n, n_vocab)
+}
+
+// Every layer has experts.
+struct tensor *build_bailingmoe(struct build *b)
+{
+    build_read_rms(b);
+    struct experts e = experts_require(b);
+    experts_read_width(b, &e);
+    e.normalise = hparam_flag_or(&b->h, "expert_weights_norm", false), e.unscaled = true;
+    const int n_shared = read_shared(b, e.n_ff);
+    struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
+    struct tensor *angles = build_rope_with_factors(b, "rope", &rope); // (n_tok, n_rot)
+    struct tensor *x = build_embed(b, 1);                              // (n_tok, n_embd)
+    for (int i = 0; i < b->n_layer; i++) {
+        struct attention a = attention_of(b, i);
+        a.angles = angles, a.layout = ROPE_NORM, a.scale = 1 / sqrtf((float)rope.n_rot);
+        x = block(b, i, x, &a, "ffn_norm", false, &e, n_shared);
+    }
+    return build_output(b, x); // (n, n_vocab)
+}
+
+struct tensor *build_bailingmoe2(struct build *b)
+{
+    build_read_rms(b);
+    build_skip_prediction(b);
+    struct experts e = experts_require(b);
+    experts_read_width(b, &e);
+    experts_read_choice(b, &e, ROUTE_SIGMOID);
+    e.unscaled = true;
+    const int width = (int)hparam_int_or(&b->h, "expert_shared_feed_forward_length", 0, 1 << 24, 0);
+    const int n_lead = read_lead(b), n_shared = read_shared(b, width ? width : e.n_ff);
+    struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
+    struct tensor *angles = build_rope(b, "rope", &rope, NULL); // (n_tok, n_rot)
+    struct tensor *x = build_embed(b, 1);                       // (n_tok, n_embd)
+    for (int i = 0; i < b->n_layer; i++) {
+        struct attention a = attention_of(b, i);
+        a.angles = angles, a.layout = ROPE_NEOX, a.head_norms = true;
+        x = block(b, i, x, &a, "ffn_norm", i < n_lead, &e, n_shared);
+    }
+    return build_output(b, x); // (n, n_vocab)
+}
+
+// GLM 4.5 has norms of heads, GLM 4.5 Air does not. On text the vision models rotate by one position.
+struct tensor *build_glm4moe(struct build *b)
+{
+    build_read_rms(b);
+    build_skip_prediction(b);
+    struct experts e = experts_require(b);
+    experts_read_width(b, &e);
+    experts_read_choice(b, &e, ROUTE_SIGMOID);
+    e.unscaled = true;
+    const int n_lead = read_lead(b), n_shared = read_shared(b, e.n_ff);
+    struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
+    rope_read_sections(&b->h, &rope);
+    struct tensor *angles = build_rope(b, "rope", &rope, NULL); // (n_tok, n_rot)
+    struct tensor *x = build_embed(b, 1);                       // (n_tok, n_embd)
+    for (int i = 0; i < b->n_layer; i++) {
+        struct attention a = attention_of(b, i);
+        a.angles = angles, a.layout = ROPE_NEOX;
+        build_layer(b, i);
+        a.head_norms = weights_has(&b->ws, "attn_q_norm.weight");
+        x = block(b, i, x, &a, "post_attention_norm", i < n_lead, &e, n_shared);
+    }
+    return build_output(b, x); // (n, n_vocab)
+}
+
+// Behind the first layers every `interleave_moe_layer_step`-th has experts.
+struct tensor *build_ernie4_5_moe(struct build *b)
+{
+    build_read_rms(b);
+    struct experts e = experts_require(b);
+    experts_read_width(b, &e);
+    e.unscaled = true, e.chosen_by_bias = true;
+    const int n_lead = read_lead(b), step = (int)hparam_int(&b->h, "interleave_moe_layer_step", 1, INT32_MAX);
+    const int n_shared = (int)hparam_int_or(&b->h, "expert_shared_feed_forward_length", 0, 1 << 24, 0);
+    struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
+    struct tensor *angles = build_rope(b, "rope", &rope, NULL); // (n_tok, n_rot)
+    struct tensor *x = build_embed(b, 1);                       // (n_tok, n_embd)
+    for (int i = 0; i < b->n_layer && step > 0; i++) {
+        struct attention a = attention_of(b, i);
+        a.angles = angles, a.layout = ROPE_NORM;
+        x = block(b, i, x, &a, "ffn_norm", i < n_lead || (i + 1) % step != 0, &e, n_shared);
+    }
+    return build_output(b, x); // (n, n_vocab)
+}
