@@ -415,6 +415,10 @@ static const struct {
     [OP_EXPERT_COMBINE] = {bench_rows, NULL},
     [OP_EXPERT_WEIGH] = {NULL, "by the kernel of scale"},
     [OP_QUANTIZE] = {bench_rows, NULL},
+    [OP_SLICE] = {NULL, "by copies of columns"},
+    [OP_SHORT_CONV] = {NULL, "by a kernel with state, which the test scan checks"},
+    [OP_DELTA_RULE] = {NULL, "by a kernel with state, which the test scan checks"},
+    [OP_SELECTIVE_SCAN] = {NULL, "by a kernel with state, which the test scan checks"},
 };
 
 static bool is_operation(const char *name)

@@ -259,7 +259,7 @@ int session_n_outputs(const struct session *s)
 
 int session_rewind_limit(const struct session *s)
 {
-    return s->window || has_state(s) ? s->o.n_rewind : INT_MAX;
+    return has_state(s) ? s->o.n_rewind : INT_MAX;
 }
 
 struct session_options session_settings(const struct session *s)

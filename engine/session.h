@@ -57,7 +57,7 @@ bool session_truncate(struct session *s, int seq, int n);
 // Empties the sequence, then sets it to the longest prefix of the n tokens that the pool holds, but at most n - 1
 // tokens, because the last one must be computed. Returns the length of that prefix.
 int session_begin(struct session *s, int seq, const int32_t *tokens, int n);
-// By how many tokens, just computed, a sequence can always be shortened.
+// By how many tokens, just computed, a sequence with recurrent layers can always be shortened; INT_MAX without such.
 int session_rewind_limit(const struct session *s);
 // Makes sequence `to` a copy of sequence `from` that shares all of its pages.
 void session_fork(struct session *s, int to, int from);

@@ -1,5 +1,5 @@
 // Builds graphs: one function per operation, which checks shapes, and the checks of the whole graph.
-#include "kernels/graph.h"
+#include "kernels/graph_parts.h"
 
 #include <assert.h>
 #include <float.h>
@@ -67,9 +67,7 @@ struct weight weight_rows_of_each(const struct weight *w, int64_t first, int64_t
 
 // ---- Faults
 
-// Keeps a fault, unless there is one already. Returns NULL, for callers to return.
-
-__attribute__((format(printf, 2, 3))) static struct tensor *refuse(struct graph *g, const char *fmt, ...)
+struct tensor *graph_refuse(struct graph *g, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
@@ -78,7 +76,7 @@ __attribute__((format(printf, 2, 3))) static struct tensor *refuse(struct graph 
     return NULL;
 }
 
-static void *refuse_memory(struct graph *g)
+void *graph_refuse_memory(struct graph *g)
 {
     fail_first(&g->fault, E_MEMORY, "no memory for a graph of %d nodes", g->n_nodes);
     return NULL;
@@ -98,11 +96,6 @@ static struct shape_text shape_of(const struct weight *w)
     return t;
 }
 
-static const char *rows_name(enum rows rows)
-{
-    return rows == ROWS_TOKENS ? "tokens" : "outputs";
-}
-
 // ---- Making a node
 //
 // An operation calls begin_node, then the take_ functions, which check a source, weight or number and return false on
@@ -117,19 +110,13 @@ static struct tensor *begin_node(struct graph *g, enum op op, const char *name)
     struct tensor *n = ARENA_NEW(&g->arena, struct tensor);
     char *full = arena_alloc(&g->arena, head + tail + 1, 1);
     if (!n || !full)
-        return refuse_memory(g);
+        return graph_refuse_memory(g);
     memcpy(full, g->prefix, head);
     memcpy(full + head, name, tail);
     n->op = op;
     n->name = full;
     n->rows = ROWS_TOKENS;
     return n;
-}
-
-// Whether the result of an operation is rows of floats that any operation can take.
-static bool is_plain(enum op op)
-{
-    return op != OP_KV_WRITE && op != OP_ROPE_TABLE && op != OP_ROUTE;
 }
 
 // Makes x source i of node n. It must be a value of this graph with the same rows as source 0, and the result of
@@ -139,15 +126,15 @@ static bool take_source_of(struct graph *g, struct tensor *n, int i, struct tens
     if (!n)
         return false;
     if (!x || x->id < 0 || x->id >= g->n_nodes || g->nodes[x->id] != x)
-        return refuse(g, "%s: source %d is no value of this graph", n->name, i);
+        return graph_refuse(g, "%s: source %d is no value of this graph", n->name, i);
     if (want == OP_COUNT ? !is_plain(x->op) : x->op != want)
-        return refuse(g, "%s: source %s is the result of %s, wanted is %s", n->name, x->name, op_name(x->op),
-                      want == OP_COUNT ? "a plain value" : op_name(want));
+        return graph_refuse(g, "%s: source %s is the result of %s, wanted is %s", n->name, x->name, op_name(x->op),
+                            want == OP_COUNT ? "a plain value" : op_name(want));
     if (i == 0)
         n->rows = x->rows;
     else if (x->rows != n->rows)
-        return refuse(g, "%s: %s has rows of %s, %s of %s", n->name, n->src[0]->name, rows_name(n->rows), x->name,
-                      rows_name(x->rows));
+        return graph_refuse(g, "%s: %s has rows of %s, %s of %s", n->name, n->src[0]->name, rows_name(n->rows), x->name,
+                            rows_name(x->rows));
     n->src[i] = x;
     return true;
 }
@@ -163,7 +150,7 @@ static bool take_tokens(struct graph *g, struct tensor *n, int i, struct tensor 
     if (!take_source(g, n, i, x))
         return false;
     if (x->rows != ROWS_TOKENS)
-        return refuse(g, "%s: %s has rows of outputs, wanted are rows of tokens", n->name, x->name);
+        return graph_refuse(g, "%s: %s has rows of outputs, wanted are rows of tokens", n->name, x->name);
     return true;
 }
 
@@ -173,21 +160,21 @@ static bool take_weight(struct graph *g, struct tensor *n, int i, const struct w
     if (!n)
         return false;
     if (!w)
-        return refuse(g, "%s: its weight is missing", n->name);
+        return graph_refuse(g, "%s: its weight is missing", n->name);
     if (w->ne[0] < 1 || w->ne[1] < 1 || w->ne[2] < 1 || w->ne[0] > WIDTH_MAX || w->ne[1] > WIDTH_MAX ||
         w->ne[2] > INT_MAX)
-        return refuse(g, "%s: weight %s has a size out of range", n->name, shape_of(w).s);
+        return graph_refuse(g, "%s: weight %s has a size out of range", n->name, shape_of(w).s);
     if ((unsigned)w->type >= DT_COUNT || !dtype_decode[w->type])
-        return refuse(g, "%s: weight %s is of type %s, which no operation takes", n->name, shape_of(w).s,
-                      (unsigned)w->type >= DT_COUNT ? "?" : dtype_info[w->type].name);
+        return graph_refuse(g, "%s: weight %s is of type %s, which no operation takes", n->name, shape_of(w).s,
+                            (unsigned)w->type >= DT_COUNT ? "?" : dtype_info[w->type].name);
     if (w->ne[0] % dtype_info[w->type].block != 0 || w->row_bytes != dtype_row_bytes(w->type, w->ne[0]))
-        return refuse(g, "%s: rows of weight %s are no whole blocks of %s", n->name, shape_of(w).s,
-                      dtype_info[w->type].name);
+        return graph_refuse(g, "%s: rows of weight %s are no whole blocks of %s", n->name, shape_of(w).s,
+                            dtype_info[w->type].name);
     if (matrices && w->ne[2] != matrices)
-        return refuse(g, "%s: weight %s holds %lld matrices, wanted are %lld", n->name, shape_of(w).s,
-                      (long long)w->ne[2], (long long)matrices);
+        return graph_refuse(g, "%s: weight %s holds %lld matrices, wanted are %lld", n->name, shape_of(w).s,
+                            (long long)w->ne[2], (long long)matrices);
     if (w->scale && n->op != OP_EXPERT_MATMUL)
-        return refuse(g, "%s: weight %s has scales, which expert_matmul alone takes", n->name, shape_of(w).s);
+        return graph_refuse(g, "%s: weight %s has scales, which expert_matmul alone takes", n->name, shape_of(w).s);
     n->w[i] = w;
     return true;
 }
@@ -200,11 +187,11 @@ static bool take_vectors(struct graph *g, struct tensor *n, int i, const struct 
     if (!take_weight(g, n, i, w, 1))
         return false;
     if (w->ne[0] != length || w->ne[1] != rows)
-        return refuse(g, "%s: vector %s, wanted are %lld elements%s", n->name, shape_of(w).s, (long long)length,
-                      rows == 1 ? "" : " for each expert");
+        return graph_refuse(g, "%s: vector %s, wanted are %lld elements%s", n->name, shape_of(w).s, (long long)length,
+                            rows == 1 ? "" : " for each expert");
     if (w->type != DT_F32)
-        return refuse(g, "%s: vector %s is of type %s, wanted is F32", n->name, shape_of(w).s,
-                      dtype_info[w->type].name);
+        return graph_refuse(g, "%s: vector %s is of type %s, wanted is F32", n->name, shape_of(w).s,
+                            dtype_info[w->type].name);
     return true;
 }
 
@@ -220,7 +207,7 @@ static bool take_number(struct graph *g, struct tensor *n, const char *what, flo
     if (!n)
         return false;
     if (!isfinite(v) || v < least)
-        return refuse(g, "%s: %s of %g is out of range", n->name, what, (double)v);
+        return graph_refuse(g, "%s: %s of %g is out of range", n->name, what, (double)v);
     return true;
 }
 
@@ -228,11 +215,11 @@ static bool take_number(struct graph *g, struct tensor *n, const char *what, flo
 static void *grow(struct graph *g, void *items, int *cap, size_t size)
 {
     if (*cap > INT_MAX / 4)
-        return refuse_memory(g);
+        return graph_refuse_memory(g);
     int more = *cap ? 2 * *cap : 64;
     void *p = realloc(items, (size_t)more * size);
     if (!p)
-        return refuse_memory(g);
+        return graph_refuse_memory(g);
     *cap = more;
     return p;
 }
@@ -240,7 +227,7 @@ static void *grow(struct graph *g, void *items, int *cap, size_t size)
 static struct tensor *finish_node(struct graph *g, struct tensor *n, int64_t width)
 {
     if (width < 0 || width > WIDTH_MAX)
-        return refuse(g, "%s: a row of %lld floats is out of range", n->name, (long long)width);
+        return graph_refuse(g, "%s: a row of %lld floats is out of range", n->name, (long long)width);
     if (g->n_nodes == g->cap_nodes) {
         struct tensor **nodes = grow(g, g->nodes, &g->cap_nodes, sizeof(*nodes));
         if (!nodes)
@@ -281,8 +268,8 @@ struct tensor *graph_norm(struct graph *g, const char *name, struct tensor *x, c
     if (!take_source(g, n, 0, x) || !take_number(g, n, "eps", eps, 0))
         return NULL;
     if (group < 0 || (group > 0 && x->width % group != 0))
-        return refuse(g, "%s: %s has %lld columns, no multiple of groups of %lld", n->name, x->name,
-                      (long long)x->width, (long long)group);
+        return graph_refuse(g, "%s: %s has %lld columns, no multiple of groups of %lld", n->name, x->name,
+                            (long long)x->width, (long long)group);
     const bool by_column = gain && gain->ne[0] == x->width;
     int64_t length = group && !by_column ? group : x->width;
     if (!take_vector(g, n, 0, gain, length) || !take_vector(g, n, 1, bias, length))
@@ -301,8 +288,8 @@ struct tensor *graph_matmul(struct graph *g, const char *name, struct tensor *x,
     if (!take_source(g, n, 0, x) || !take_weight(g, n, 0, w, 1))
         return NULL;
     if (w->ne[0] != x->width)
-        return refuse(g, "%s: weight %s does not fit %s of %lld columns", n->name, shape_of(w).s, x->name,
-                      (long long)x->width);
+        return graph_refuse(g, "%s: weight %s does not fit %s of %lld columns", n->name, shape_of(w).s, x->name,
+                            (long long)x->width);
     if (!take_vector(g, n, 1, bias, w->ne[1]))
         return NULL;
     return finish_node(g, n, w->ne[1]);
@@ -330,15 +317,15 @@ struct tensor *graph_growing_rope_table(struct graph *g, const char *name, int64
     if (!take_number(g, n, "mscale", mscale, -FLT_MAX) || !take_number(g, n, "growth", growth, -FLT_MAX))
         return NULL;
     if (period < 1 || offset < 0)
-        return refuse(g, "%s: a period of %d, from %d on, is out of range", n->name, period, offset);
+        return graph_refuse(g, "%s: a period of %d, from %d on, is out of range", n->name, period, offset);
     if (n_pairs < 1 || n_pairs > WIDTH_MAX / 2)
-        return refuse(g, "%s: %lld pairs are out of range", n->name, (long long)n_pairs);
+        return graph_refuse(g, "%s: %lld pairs are out of range", n->name, (long long)n_pairs);
     double *copy = ARENA_ARRAY(&g->arena, double, (size_t)n_pairs);
     if (!copy)
-        return refuse_memory(g);
+        return graph_refuse_memory(g);
     for (int64_t i = 0; i < n_pairs; i++) {
         if (!isfinite(inv_freq[i]))
-            return refuse(g, "%s: frequency %lld is %g", n->name, (long long)i, inv_freq[i]);
+            return graph_refuse(g, "%s: frequency %lld is %g", n->name, (long long)i, inv_freq[i]);
         copy[i] = inv_freq[i];
     }
     n->p.rope_table.n_pairs = n_pairs;
@@ -357,11 +344,11 @@ struct tensor *graph_rope(struct graph *g, const char *name, struct tensor *x, s
     if (!take_source(g, n, 0, x) || !take_source_of(g, n, 1, table, OP_ROPE_TABLE))
         return NULL;
     if (head_dim < 1 || x->width % head_dim != 0)
-        return refuse(g, "%s: %s has %lld columns, no multiple of heads of %lld", n->name, x->name, (long long)x->width,
-                      (long long)head_dim);
+        return graph_refuse(g, "%s: %s has %lld columns, no multiple of heads of %lld", n->name, x->name,
+                            (long long)x->width, (long long)head_dim);
     if (table->width > head_dim)
-        return refuse(g, "%s: %s turns %lld columns, a head has %lld", n->name, table->name, (long long)table->width,
-                      (long long)head_dim);
+        return graph_refuse(g, "%s: %s turns %lld columns, a head has %lld", n->name, table->name,
+                            (long long)table->width, (long long)head_dim);
     n->p.rope.head_dim = head_dim;
     n->p.rope.layout = layout;
     return finish_node(g, n, x->width);
@@ -373,7 +360,8 @@ int graph_kv_layer(struct graph *g, int n_head_kv, int dim_k, int dim_v)
         return -1;
     bool positive = n_head_kv >= 1 && dim_k >= 1 && dim_v >= 1;
     if (!positive || MAX(dim_k, dim_v) > ATTENTION_DIM_MAX || (int64_t)n_head_kv * MAX(dim_k, dim_v) > WIDTH_MAX) {
-        refuse(g, "%sattention: %d KV heads of %d and %d columns are out of range", g->prefix, n_head_kv, dim_k, dim_v);
+        graph_refuse(g, "%sattention: %d KV heads of %d and %d columns are out of range", g->prefix, n_head_kv, dim_k,
+                     dim_v);
         return -1;
     }
     if (g->n_kv == g->cap_kv) {
@@ -392,11 +380,11 @@ struct tensor *graph_kv_write(struct graph *g, const char *name, struct tensor *
     if (!take_tokens(g, n, 0, x))
         return NULL;
     if (layer < 0 || layer >= g->n_kv)
-        return refuse(g, "%s: there is no KV layer %d", n->name, layer);
+        return graph_refuse(g, "%s: there is no KV layer %d", n->name, layer);
     int dim = part == KV_KEY ? g->kv[layer].dim_k : g->kv[layer].dim_v, heads = g->kv[layer].n_head_kv;
     if (x->width != (int64_t)heads * dim)
-        return refuse(g, "%s: %s has %lld columns, the KV layer %d heads of %d", n->name, x->name, (long long)x->width,
-                      heads, dim);
+        return graph_refuse(g, "%s: %s has %lld columns, the KV layer %d heads of %d", n->name, x->name,
+                            (long long)x->width, heads, dim);
     n->p.kv.layer = layer;
     n->p.kv.part = part;
     n->p.kv.head_dim = dim;
@@ -408,8 +396,8 @@ static bool take_kv(struct graph *g, struct tensor *n, int i, struct tensor *x, 
     if (!take_source_of(g, n, i, x, OP_KV_WRITE))
         return false;
     if (x->p.kv.part != part)
-        return refuse(g, "%s: %s writes %s, wanted are %s", n->name, x->name, part == KV_KEY ? "values" : "keys",
-                      part == KV_KEY ? "keys" : "values");
+        return graph_refuse(g, "%s: %s writes %s, wanted are %s", n->name, x->name, part == KV_KEY ? "values" : "keys",
+                            part == KV_KEY ? "keys" : "values");
     return true;
 }
 
@@ -422,15 +410,15 @@ struct tensor *graph_attention(struct graph *g, const char *name, struct tensor 
         return NULL;
     int layer = key->p.kv.layer;
     if (value->p.kv.layer != layer)
-        return refuse(g, "%s: keys of KV layer %d, values of KV layer %d", n->name, layer, value->p.kv.layer);
+        return graph_refuse(g, "%s: keys of KV layer %d, values of KV layer %d", n->name, layer, value->p.kv.layer);
     struct kv_layer kv = g->kv[layer];
     if (p.n_head < 1 || p.n_head % kv.n_head_kv != 0)
-        return refuse(g, "%s: %d heads are no multiple of %d KV heads", n->name, p.n_head, kv.n_head_kv);
+        return graph_refuse(g, "%s: %d heads are no multiple of %d KV heads", n->name, p.n_head, kv.n_head_kv);
     if (q->width != (int64_t)p.n_head * kv.dim_k)
-        return refuse(g, "%s: %s has %lld columns, wanted are %d heads of %d", n->name, q->name, (long long)q->width,
-                      p.n_head, kv.dim_k);
+        return graph_refuse(g, "%s: %s has %lld columns, wanted are %d heads of %d", n->name, q->name,
+                            (long long)q->width, p.n_head, kv.dim_k);
     if (p.window < 0 || (p.chunked && !p.window))
-        return refuse(g, "%s: a window of %d is out of range", n->name, p.window);
+        return graph_refuse(g, "%s: a window of %d is out of range", n->name, p.window);
     if (!take_vector(g, n, 0, p.sinks, p.n_head))
         return NULL;
     n->p.attn.layer = layer;
@@ -451,7 +439,7 @@ struct tensor *graph_act(struct graph *g, const char *name, struct tensor *x, en
     if (!take_source(g, n, 0, x))
         return NULL;
     if (kind == ACT_SWIGLU_CLAMPED)
-        return refuse(g, "%s: a clamped SwiGLU has two sources", n->name);
+        return graph_refuse(g, "%s: a clamped SwiGLU has two sources", n->name);
     n->p.act.kind = kind;
     return finish_node(g, n, x->width);
 }
@@ -462,8 +450,8 @@ static bool take_pair(struct graph *g, struct tensor *n, struct tensor *a, struc
     if (!take_source(g, n, 0, a) || !take_source(g, n, 1, b))
         return false;
     if (a->width != b->width)
-        return refuse(g, "%s: %s has %lld columns, %s has %lld", n->name, a->name, (long long)a->width, b->name,
-                      (long long)b->width);
+        return graph_refuse(g, "%s: %s has %lld columns, %s has %lld", n->name, a->name, (long long)a->width, b->name,
+                            (long long)b->width);
     return true;
 }
 
@@ -483,8 +471,8 @@ struct tensor *graph_glu_from(struct graph *g, const char *name, struct tensor *
     if (!take_source(g, n, 0, gate) || !take_source(g, n, 1, up))
         return NULL;
     if (first < 0 || first > up->width || gate->width > up->width - first)
-        return refuse(g, "%s: %lld columns of %s from %lld on are wanted, it has %lld", n->name, (long long)gate->width,
-                      up->name, (long long)first, (long long)up->width);
+        return graph_refuse(g, "%s: %lld columns of %s from %lld on are wanted, it has %lld", n->name,
+                            (long long)gate->width, up->name, (long long)first, (long long)up->width);
     n->p.act.kind = kind;
     n->p.act.first = first;
     return finish_node(g, n, gate->width);
@@ -521,12 +509,12 @@ static bool take_groups(struct graph *g, struct tensor *n, int64_t n_expert, con
         return true;
     const int64_t size = p->n_group > 0 ? n_expert / p->n_group : 0;
     if (size < 2 || n_expert % p->n_group != 0)
-        return refuse(g, "%s: %lld experts in %d groups", n->name, (long long)n_expert, p->n_group);
+        return graph_refuse(g, "%s: %lld experts in %d groups", n->name, (long long)n_expert, p->n_group);
     if (p->n_group_used < 1 || p->n_group_used > p->n_group)
-        return refuse(g, "%s: %d groups used of %d", n->name, p->n_group_used, p->n_group);
+        return graph_refuse(g, "%s: %d groups used of %d", n->name, p->n_group_used, p->n_group);
     if (p->n_used > size * p->n_group_used)
-        return refuse(g, "%s: %d experts used of %d groups of %lld", n->name, p->n_used, p->n_group_used,
-                      (long long)size);
+        return graph_refuse(g, "%s: %d experts used of %d groups of %lld", n->name, p->n_used, p->n_group_used,
+                            (long long)size);
     return true;
 }
 
@@ -537,12 +525,12 @@ struct tensor *graph_route(struct graph *g, const char *name, struct tensor *log
     if (!take_source(g, n, 0, logits) || !take_number(g, n, "scale", p.scale, -FLT_MAX))
         return NULL;
     if (p.n_used < 1 || p.n_used > logits->width)
-        return refuse(g, "%s: %d experts used of %lld", n->name, p.n_used, (long long)logits->width);
+        return graph_refuse(g, "%s: %d experts used of %lld", n->name, p.n_used, (long long)logits->width);
     if (!take_vector(g, n, 0, bias, logits->width) || !take_groups(g, n, logits->width, &p))
         return NULL;
     if ((bias || p.n_group) && logits->width > SCORED_EXPERTS_MAX)
-        return refuse(g, "%s: %lld experts with biases or groups, up to %d are possible", n->name,
-                      (long long)logits->width, (int)SCORED_EXPERTS_MAX);
+        return graph_refuse(g, "%s: %lld experts with biases or groups, up to %d are possible", n->name,
+                            (long long)logits->width, (int)SCORED_EXPERTS_MAX);
     n->p.route.kind = p.kind;
     n->p.route.n_used = p.n_used;
     n->p.route.normalise = p.normalise;
@@ -561,8 +549,8 @@ struct tensor *graph_expert_matmul(struct graph *g, const char *name, struct ten
         return NULL;
     int n_used = route->p.route.n_used;
     if (x->width != w->ne[0] && x->width != n_used * w->ne[0])
-        return refuse(g, "%s: weight %s does not fit %s of %lld columns, shared or for %d experts", n->name,
-                      shape_of(w).s, x->name, (long long)x->width, n_used);
+        return graph_refuse(g, "%s: weight %s does not fit %s of %lld columns, shared or for %d experts", n->name,
+                            shape_of(w).s, x->name, (long long)x->width, n_used);
     if (!take_vectors(g, n, 1, bias, w->ne[1], w->ne[2]))
         return NULL;
     n->p.expert.n_used = n_used;
@@ -577,8 +565,8 @@ struct tensor *graph_expert_combine(struct graph *g, const char *name, struct te
         return NULL;
     int n_used = route->p.route.n_used;
     if (x->width % n_used != 0)
-        return refuse(g, "%s: %s has %lld columns, no multiple of %d experts", n->name, x->name, (long long)x->width,
-                      n_used);
+        return graph_refuse(g, "%s: %s has %lld columns, no multiple of %d experts", n->name, x->name,
+                            (long long)x->width, n_used);
     n->p.expert.n_used = n_used;
     return finish_node(g, n, x->width / n_used);
 }
@@ -593,8 +581,8 @@ static int64_t add_state(struct graph *g, const struct tensor *n, int64_t heads,
     const int64_t at = g->state_floats;
     if (floats > WIDTH_MAX || heads > WIDTH_MAX || heads * floats > WIDTH_MAX ||
         at > INT32_MAX - LINE - heads * floats) {
-        refuse(g, "%s: a state of %lld times %lld floats is out of range", n->name, (long long)heads,
-               (long long)floats);
+        graph_refuse(g, "%s: a state of %lld times %lld floats is out of range", n->name, (long long)heads,
+                     (long long)floats);
         return -1;
     }
     g->state_floats = (int64_t)align_up((size_t)(at + heads * floats), LINE);
@@ -608,8 +596,8 @@ struct tensor *graph_short_conv(struct graph *g, const char *name, struct tensor
     if (!take_tokens(g, n, 0, x) || !take_weight(g, n, 0, w, 1) || !take_vector(g, n, 1, bias, x->width))
         return NULL;
     if (w->ne[1] != x->width || w->ne[0] < 2 || w->ne[0] > CONV_KERNEL_MAX || w->type != DT_F32)
-        return refuse(g, "%s: weight %s of type %s, wanted are 2 to %d F32 for each of %lld columns", n->name,
-                      shape_of(w).s, dtype_info[w->type].name, (int)CONV_KERNEL_MAX, (long long)x->width);
+        return graph_refuse(g, "%s: weight %s of type %s, wanted are 2 to %d F32 for each of %lld columns", n->name,
+                            shape_of(w).s, dtype_info[w->type].name, (int)CONV_KERNEL_MAX, (long long)x->width);
     n->p.conv.kernel = (int)w->ne[0];
     n->p.conv.state = add_state(g, n, w->ne[0] - 1, x->width);
     return n->p.conv.state < 0 ? NULL : finish_node(g, n, x->width);
@@ -619,15 +607,15 @@ static bool check_delta(struct graph *g, const struct tensor *n, const struct de
 {
     const int heads_max = 1 << 14;
     if (p->n_head_k < 1 || p->n_head < 1 || p->n_head > heads_max || p->n_head % p->n_head_k != 0)
-        return refuse(g, "%s: %d heads are no multiple of %d heads of keys", n->name, p->n_head, p->n_head_k);
+        return graph_refuse(g, "%s: %d heads are no multiple of %d heads of keys", n->name, p->n_head, p->n_head_k);
     if (p->dim_k < 1 || p->dim_v < 1 || MAX(p->dim_k, p->dim_v) > DELTA_DIM_MAX)
-        return refuse(g, "%s: heads of %d and %d columns; up to %d are served", n->name, p->dim_k, p->dim_v,
-                      (int)DELTA_DIM_MAX);
+        return graph_refuse(g, "%s: heads of %d and %d columns; up to %d are served", n->name, p->dim_k, p->dim_v,
+                            (int)DELTA_DIM_MAX);
     const int64_t width = 2 * (int64_t)p->n_head_k * p->dim_k + (int64_t)p->n_head * p->dim_v;
     if (n->src[0]->width != width || n->src[1]->width != p->n_head || n->src[2]->width != p->n_head)
-        return refuse(g, "%s: sources of %lld, %lld and %lld columns, wanted are %lld, %d and %d", n->name,
-                      (long long)n->src[0]->width, (long long)n->src[1]->width, (long long)n->src[2]->width,
-                      (long long)width, p->n_head, p->n_head);
+        return graph_refuse(g, "%s: sources of %lld, %lld and %lld columns, wanted are %lld, %d and %d", n->name,
+                            (long long)n->src[0]->width, (long long)n->src[1]->width, (long long)n->src[2]->width,
+                            (long long)width, p->n_head, p->n_head);
     return true;
 }
 
@@ -640,7 +628,7 @@ struct tensor *graph_delta_rule(struct graph *g, const char *name, struct tensor
         !take_number(g, n, "eps", p.eps, 0) || !check_delta(g, n, &p))
         return NULL;
     if (!rate || !bias)
-        return refuse(g, "%s: its rate or bias is missing", n->name);
+        return graph_refuse(g, "%s: its rate or bias is missing", n->name);
     if (!take_vector(g, n, 0, rate, p.n_head) || !take_vector(g, n, 1, bias, p.n_head))
         return NULL;
     n->p.delta.n_head_k = p.n_head_k;
@@ -657,18 +645,18 @@ static bool check_scan(struct graph *g, const struct tensor *n, const struct sca
 {
     const int heads_max = 1 << 18;
     if (p->n_head < 1 || p->n_head > heads_max || p->n_group < 1 || p->n_head % p->n_group != 0)
-        return refuse(g, "%s: %d heads in %d groups", n->name, p->n_head, p->n_group);
+        return graph_refuse(g, "%s: %d heads in %d groups", n->name, p->n_head, p->n_group);
     if (p->dim < 1 || p->dim > 1 << 14 || p->n_state < 1 || p->n_state > SCAN_STATE_MAX)
-        return refuse(g, "%s: heads of %d columns with %d states; up to %d states are served", n->name, p->dim,
-                      p->n_state, (int)SCAN_STATE_MAX);
+        return graph_refuse(g, "%s: heads of %d columns with %d states; up to %d states are served", n->name, p->dim,
+                            p->n_state, (int)SCAN_STATE_MAX);
     const int64_t width = (int64_t)p->n_head * p->dim, states = (int64_t)p->n_group * p->n_state;
     if (n->src[0]->width < width || n->src[1]->width != p->n_head)
-        return refuse(g, "%s: sources of %lld and %lld columns, wanted are %lld and %d", n->name,
-                      (long long)n->src[0]->width, (long long)n->src[1]->width, (long long)width, p->n_head);
+        return graph_refuse(g, "%s: sources of %lld and %lld columns, wanted are %lld and %d", n->name,
+                            (long long)n->src[0]->width, (long long)n->src[1]->width, (long long)width, p->n_head);
     if (p->b_at < 0 || p->c_at < 0 || p->b_at > n->src[2]->width - states || p->c_at > n->src[3]->width - states)
-        return refuse(g, "%s: %lld columns from %lld and %lld on lie outside of sources of %lld and %lld", n->name,
-                      (long long)states, (long long)p->b_at, (long long)p->c_at, (long long)n->src[2]->width,
-                      (long long)n->src[3]->width);
+        return graph_refuse(g, "%s: %lld columns from %lld and %lld on lie outside of sources of %lld and %lld",
+                            n->name, (long long)states, (long long)p->b_at, (long long)p->c_at,
+                            (long long)n->src[2]->width, (long long)n->src[3]->width);
     return true;
 }
 
@@ -678,7 +666,7 @@ static bool take_rates(struct graph *g, struct tensor *n, const struct weight *r
     const bool by_state = rate && rate->ne[0] != p->n_head && p->dim == 1;
     n->p.scan.rates = by_state;
     if (!rate)
-        return refuse(g, "%s: its rates are missing", n->name);
+        return graph_refuse(g, "%s: its rates are missing", n->name);
     return take_vector(g, n, 0, rate, by_state ? (int64_t)p->n_head * p->n_state : p->n_head);
 }
 
@@ -708,8 +696,8 @@ struct tensor *graph_slice(struct graph *g, const char *name, struct tensor *x, 
     if (!take_source(g, node, 0, x))
         return NULL;
     if (group < 1 || x->width % group != 0 || from < 0 || n < 1 || from > group || n > group - from)
-        return refuse(g, "%s: columns %lld to %lld of each %lld of %s, which has %lld", node->name, (long long)from,
-                      (long long)(from + n - 1), (long long)group, x->name, (long long)x->width);
+        return graph_refuse(g, "%s: columns %lld to %lld of each %lld of %s, which has %lld", node->name,
+                            (long long)from, (long long)(from + n - 1), (long long)group, x->name, (long long)x->width);
     node->p.slice.group = group;
     node->p.slice.from = from;
     return finish_node(g, node, x->width / group * n);
@@ -730,86 +718,4 @@ struct tensor *graph_expert_weigh(struct graph *g, const char *name, struct tens
         return NULL;
     n->p.expert.n_used = route->p.route.n_used;
     return finish_node(g, n, n->p.expert.n_used * x->width);
-}
-
-// ---- The whole graph
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp((*(struct tensor *const *)a)->name, (*(struct tensor *const *)b)->name);
-}
-
-static bool check_names(struct graph *g)
-{
-    struct tensor **sorted = ARENA_ARRAY(&g->arena, struct tensor *, (size_t)g->n_nodes);
-    if (!sorted)
-        return refuse_memory(g);
-    memcpy(sorted, g->nodes, (size_t)g->n_nodes * sizeof(struct tensor *));
-    qsort(sorted, (size_t)g->n_nodes, sizeof(*sorted), by_name);
-    for (int i = 1; i < g->n_nodes; i++)
-        if (!strcmp(sorted[i - 1]->name, sorted[i]->name))
-            return refuse(g, "%s: two nodes have this name", sorted[i]->name);
-    return true;
-}
-
-// Keys and values of each KV layer must be written exactly once. Attention takes the writing nodes as sources, so
-// they come before it.
-static bool check_kv(struct graph *g)
-{
-    const struct tensor *(*written)[2] =
-        arena_array(&g->arena, (size_t)g->n_kv, sizeof(*written), _Alignof(struct tensor *));
-    if (!written)
-        return refuse_memory(g);
-    for (int i = 0; i < g->n_nodes; i++) {
-        const struct tensor *n = g->nodes[i];
-        if (n->op != OP_KV_WRITE)
-            continue;
-        const struct tensor **slot = &written[n->p.kv.layer][n->p.kv.part];
-        if (*slot)
-            return refuse(g, "%s: %s has written this part of KV layer %d", n->name, (*slot)->name, n->p.kv.layer);
-        *slot = n;
-    }
-    for (int i = 0; i < g->n_kv; i++)
-        for (int part = 0; part < 2; part++)
-            if (!written[i][part])
-                return refuse(g, "KV layer %d: its %s are never written", i, part == KV_KEY ? "keys" : "values");
-    return true;
-}
-
-static void gather_limits(struct graph *g)
-{
-    bool windowed = true;
-    g->token_rows = g->position_rows = INT64_MAX;
-    g->window = 0;
-    for (int i = 0; i < g->n_nodes; i++) {
-        const struct tensor *n = g->nodes[i];
-        if (n->op == OP_EMBED) {
-            int64_t *least = n->p.embed.input == INPUT_TOKENS ? &g->token_rows : &g->position_rows;
-            *least = MIN(*least, n->w[0]->ne[1]);
-        }
-        if (n->op == OP_ATTENTION) {
-            windowed = windowed && n->p.attn.window > 0;
-            g->window = MAX(g->window, n->p.attn.window);
-        }
-    }
-    if (!windowed)
-        g->window = 0;
-}
-
-int graph_finish(struct graph *g, struct tensor *logits, struct error *err)
-{
-    bool known = logits && logits->id >= 0 && logits->id < g->n_nodes && g->nodes[logits->id] == logits;
-    if (!known)
-        refuse(g, "the logits are no value of this graph");
-    else if (!is_plain(logits->op) || logits->rows != ROWS_OUTPUTS)
-        refuse(g, "%s: logits are plain rows of outputs, this is %s of %s", logits->name, op_name(logits->op),
-               rows_name(logits->rows));
-    if (g->fault.code != E_OK || !check_names(g) || !check_kv(g)) {
-        if (err)
-            *err = g->fault;
-        return -1;
-    }
-    gather_limits(g);
-    g->logits = logits;
-    return 0;
 }

@@ -74,7 +74,8 @@ void build_last_rows(struct build *b, int layer, struct tensor **x, struct tenso
 // The same for a third value, where the halves of a block stand side by side.
 struct tensor *build_last_rows_of(struct build *b, int layer, const char *name, struct tensor *x);
 // x plus the product of y with NAME.weight: (n, n_embd). In the last layer only the rows that want logits are left.
-struct tensor *build_residual(struct build *b, const char *name, struct tensor *x, struct tensor *y);
+struct tensor *build_residual(struct build *b, const char *name, struct tensor *x, struct tensor *y,
+                              enum scaled scaled);
 // The last norm, and the products with the output matrix or, without one, with the embeddings: (n, n_vocab).
 struct tensor *build_output(struct build *b, struct tensor *x);
 // The same without the norm.

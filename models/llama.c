@@ -6,7 +6,7 @@
 struct block {
     struct tensor *angles, *q_angles;
     enum rope_layout layout;
-    bool head_norms;
+    bool head_norms, ignores_output_bias;
     struct experts experts;
     enum scaled ffn_scaled;
 };
@@ -16,9 +16,9 @@ static struct tensor *block(struct build *b, int layer, struct tensor *x, const 
     struct attention a = attention_of(b, layer);
     a.angles = f->angles, a.q_angles = f->q_angles, a.layout = f->layout, a.head_norms = f->head_norms;
     build_layer(b, layer);
-    struct tensor *y = build_norm(b, "attn_norm", x); // (n_tok, n_embd)
-    y = attention(b, y, &a);                          // (n_tok, n_head * dim_v)
-    x = attention_residual(b, x, y);                  // (n, n_embd)
+    struct tensor *y = build_norm(b, "attn_norm", x);                                 // (n_tok, n_embd)
+    y = attention(b, y, &a);                                                          // (n_tok, n_head * dim_v)
+    x = attention_residual_by(b, x, y, f->ignores_output_bias ? IGNORED : b->biases); // (n, n_embd)
 
     y = build_norm(b, "ffn_norm", x); // (n, n_embd)
     y = f->experts.n ? mixture(b, y, &f->experts, ACT_SILU)
@@ -121,7 +121,7 @@ struct tensor *build_ernie4_5(struct build *b)
 {
     build_read_rms(b);
     struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
-    struct block f = {.layout = ROPE_NORM, .ffn_scaled = SCALED_NOT};
+    struct block f = {.layout = ROPE_NORM, .ffn_scaled = SCALED_NOT, .ignores_output_bias = true};
     f.angles = build_rope(b, "rope", &rope, NULL);
     return blocks(b, &f);
 }

@@ -5,6 +5,7 @@
 struct tensor *build_minimax_m2(struct build *b)
 {
     build_read_rms(b);
+    b->biases = IGNORED;
     struct experts e = experts_require(b); // of the width of the feed-forward
     experts_read_choice(b, &e, ROUTE_SIGMOID);
     e.normalise = true, e.unscaled = true;

@@ -36,6 +36,7 @@ struct tensor *build_olmo(struct build *b)
 struct tensor *build_olmo2(struct build *b)
 {
     build_read_rms(b);
+    b->biases = IGNORED;
     const struct rope far = rope_read(&b->h, b->dim_k, b->n_ctx_train);
     struct rope near = far;
     near.scaling = ROPE_SCALING_NONE, near.factor = 1, near.attn_factor = 1;
@@ -64,6 +65,7 @@ struct tensor *build_olmo2(struct build *b)
 struct tensor *build_olmoe(struct build *b)
 {
     build_read_rms(b);
+    b->biases = IGNORED;
     struct experts e = experts_require(b);
     e.normalise = false, e.unscaled = true;
     struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);

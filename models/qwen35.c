@@ -114,6 +114,7 @@ static void leave_second_form(struct build *b, const struct delta_net *d)
         if (weights_has(&b->ws, "attn_qkv.weight"))
             weights_linear(&b->ws, "ssm_in", b->n_embd, rows, SCALED_NOT, OPTIONAL, IGNORED);
     }
+    build_layer(b, -1);
 }
 
 struct tensor *build_qwen3next(struct build *b)

@@ -174,13 +174,15 @@ struct reference {
     enum dtype kv_type[2];
 };
 
-// Makes a node with sources of those widths; values[3] is its output.
+// Makes a node with up to SOURCES sources of those widths; values[SRC_MAX] is its output.
+enum { SOURCES = 3 };
+
 static struct reference *reference_new(enum op op, enum rows rows, int64_t width, const int64_t *widths, double scale)
 {
     struct reference *l = calloc(1, sizeof(*l));
     cr_assert_not_null(l);
     l->node = (struct tensor){.op = op, .id = SRC_MAX, .name = "node", .rows = rows, .width = width};
-    for (int s = 0; s < SRC_MAX; s++) {
+    for (int s = 0; s < SOURCES; s++) {
         if (!widths[s])
             continue;
         l->src[s] = (struct tensor){.id = s, .rows = rows, .width = widths[s]};

@@ -260,13 +260,18 @@ Test(snapshot, heads_that_lie_are_found)
         {8, 1, "version 1"},
         {8, 0, "version 0"},
         {32, UINT64_MAX, "another size"},
-        {32, 0, "another size"},
         {40, 32, "pages of other sizes"},
         {48, 0, "more tokens than bytes, or none"},
         {48, UINT64_MAX, "more tokens than bytes"},
         {48, UINT64_C(1) << 62, "more tokens than bytes"},
         {48, N_TOKENS + 100, "another size"},
     };
+    // A file that is longer than its pages has a state behind them.
+    memcpy(head, data, sizeof head);
+    memset(head + 32, 0, 8);
+    cr_expect(snapshot_parse(head, size, &out, &err) == 0 && out.state_bytes > 0);
+    cr_expect(snapshot_parse(data, size, &out, &err) == 0 && out.state_bytes == 0);
+    cr_expect_eq(snapshot_parse(data, size + 8, &out, &err), -1);
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         memcpy(head, data, sizeof head);
         memcpy(head + cases[i].at, &cases[i].value, 8);

@@ -108,7 +108,16 @@ struct tensor *attention_of_rows(struct build *b, struct tensor *x, const struct
 
 struct tensor *attention_residual(struct build *b, struct tensor *x, struct tensor *y)
 {
+    return attention_residual_by(b, x, y, b->biases);
+}
+
+struct tensor *attention_residual_by(struct build *b, struct tensor *x, struct tensor *y, enum presence bias)
+{
+    if (!y)
+        return NULL;
     build_last_rows(b, b->layer, &x, &y);
-    y = build_project(b, "attn_output", y, b->n_embd, SCALED_PRODUCT); // (n, n_embd)
-    return graph_add(b->g, "attn_residual", x, y);                     // (n, n_embd)
+    struct linear out =
+        weights_linear(&b->ws, "attn_output", y ? y->width : 1, b->n_embd, SCALED_PRODUCT, REQUIRED, bias);
+    y = build_project_by(b, "attn_output", y, &out); // (n, n_embd)
+    return graph_add(b->g, "attn_residual", x, y);   // (n, n_embd)
 }

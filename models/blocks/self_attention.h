@@ -51,5 +51,7 @@ struct tensor *attention_of_rows(struct build *b, struct tensor *x, const struct
 // x plus the product of y, the result of attention, with attn_output: (n, n_embd). In the last layer only the rows that
 // want logits are left.
 struct tensor *attention_residual(struct build *b, struct tensor *x, struct tensor *y);
+// The same with another rule for the bias of attn_output.
+struct tensor *attention_residual_by(struct build *b, struct tensor *x, struct tensor *y, enum presence bias);
 
 #endif
