@@ -225,11 +225,11 @@ struct tensor *build_last_rows_of(struct build *b, int layer, const char *name, 
     return layer < b->n_layer - 1 ? x : graph_output_rows(b->g, name, x);
 }
 
-struct tensor *build_residual(struct build *b, const char *name, struct tensor *x, struct tensor *y)
+struct tensor *build_residual(struct build *b, const char *name, struct tensor *x, struct tensor *y, enum scaled scaled)
 {
     build_last_rows(b, b->layer, &x, &y);
-    y = build_project(b, name, y, b->n_embd, SCALED_PRODUCT); // (n, n_embd)
-    return graph_add(b->g, "attn_residual", x, y);            // (n, n_embd)
+    y = build_project(b, name, y, b->n_embd, scaled); // (n, n_embd)
+    return graph_add(b->g, "attn_residual", x, y);    // (n, n_embd)
 }
 
 struct tensor *build_output(struct build *b, struct tensor *x)

@@ -23,7 +23,7 @@ static struct tensor *mixed(struct build *b, int layer, struct tensor *x, struct
     build_layer(b, layer);
     struct tensor *y = build_norm(b, "attn_norm", x); // (n_tok, n_embd)
     if (!b->n_head_kv[layer])
-        return build_residual(b, "shortconv.out_proj", x, gated_convolution(b, y, kernel));
+        return build_residual(b, "shortconv.out_proj", x, gated_convolution(b, y, kernel), SCALED_PRODUCT);
     struct attention a = attention_of(b, layer);
     a.angles = angles, a.layout = ROPE_NEOX, a.head_norms = true, a.window = window;
     return attention_residual(b, x, attention(b, y, &a));

@@ -7,7 +7,7 @@ static struct tensor *mamba_blocks(struct build *b, const struct mamba *m,
     struct tensor *x = build_embed(b, 1); // (n_tok, n_embd)
     for (int i = 0; i < b->n_layer; i++) {
         build_layer(b, i);
-        x = build_residual(b, "ssm_out", x, mixer(b, build_norm(b, "attn_norm", x), m)); // (n, n_embd)
+        x = build_residual(b, "ssm_out", x, mixer(b, build_norm(b, "attn_norm", x), m), SCALED_PRODUCT); // (n, n_embd)
     }
     return build_output(b, x); // (n, n_vocab)
 }
@@ -40,8 +40,8 @@ struct tensor *build_jamba(struct build *b)
         struct tensor *y = build_norm(b, "attn_norm", x); // (n_tok, n_embd)
         const struct attention a = attention_of(b, i);
         x = b->n_head_kv[i] ? attention_residual(b, x, attention(b, y, &a))
-                            : build_residual(b, "ssm_out", x, mamba(b, y, &m)); // (n, n_embd)
-        y = build_norm(b, "ffn_norm", x);                                       // (n, n_embd)
+                            : build_residual(b, "ssm_out", x, mamba(b, y, &m), SCALED_PRODUCT); // (n, n_embd)
+        y = build_norm(b, "ffn_norm", x);                                                       // (n, n_embd)
         y = e.n && weights_has(&b->ws, "ffn_gate_inp.weight")
                 ? mixture(b, y, &e, ACT_SILU)
                 : feed_forward(b, y, b->n_ff[i], ACT_SILU, SCALED_NOT); // (n, n_embd)
@@ -132,7 +132,7 @@ struct tensor *build_nemotron_h(struct build *b)
         } else if (b->n_head_kv[i]) {
             x = attention_residual(b, x, attention(b, y, &a)); // (n, n_embd)
         } else {
-            x = build_residual(b, "ssm_out", x, mamba2(b, y, &m)); // (n, n_embd)
+            x = build_residual(b, "ssm_out", x, mamba2(b, y, &m), SCALED_PRODUCT); // (n, n_embd)
         }
     }
     return build_output(b, x); // (n, n_vocab)

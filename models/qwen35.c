@@ -52,7 +52,7 @@ static struct tensor *mixed(struct build *b, int layer, struct tensor *x, const 
         return attention_residual(b, x, gated_attention(b, y, &a));
     }
     const struct delta_gates g = m->fused_gates ? delta_gates_fused(b, y, &m->delta) : delta_gates(b, y, &m->delta);
-    return build_residual(b, "ssm_out", x, delta_net(b, y, g, &m->delta));
+    return build_residual(b, "ssm_out", x, delta_net(b, y, g, &m->delta), m->delta.scaled);
 }
 
 static struct mixers read_mixers(struct build *b, bool sections)
@@ -121,6 +121,7 @@ struct tensor *build_qwen3next(struct build *b)
 {
     struct mixers m = read_mixers(b, false);
     m.delta.grouped = m.fused_gates = true;
+    m.delta.scaled = SCALED_NOT;
     leave_second_form(b, &m.delta);
     return blocks_with_experts(b, &m);
 }

@@ -313,8 +313,9 @@ REFUSES(a_scale_that_is_no_number, "blk.3.e: scale of nan is out of range",
         graph_embed(g, "e", &table, INPUT_TOKENS, NAN))
 REFUSES(outputs_of_outputs, "again: out has rows of outputs, wanted are rows of tokens", graph_layer(g, -1);
         graph_output_rows(g, "again", outputs()))
-REFUSES(a_gain_of_another_length, "blk.3.n: vector w (48), wanted are 32 elements", struct weight w = vector("w", 48);
-        graph_norm(g, "n", x, &w, NULL, NORM_RMS, 1e-5f, 32))
+REFUSES(a_gain_of_another_length, "blk.3.n: vector part (48), wanted are 32 elements",
+        struct weight part = vector("part", 48);
+        graph_norm(g, "n", x, &part, NULL, NORM_RMS, 1e-5f, 32))
 REFUSES(groups_that_do_not_divide, "blk.3.n: embd has 64 columns, no multiple of groups of 48",
         graph_norm(g, "n", x, NULL, NULL, NORM_RMS, 1e-5f, 48))
 REFUSES(groups_below_zero, "blk.3.n: embd has 64 columns, no multiple of groups of -1",

@@ -11,6 +11,7 @@ struct delta_net delta_net_read(struct build *b)
     d.n_head_k = (int)hparam_int(h, "ssm.group_count", 1, 1 << 14);
     const int64_t inner = hparam_int(h, "ssm.inner_size", 1, INT32_MAX);
     d.grouped = false;
+    d.scaled = SCALED_PRODUCT;
     if (inner != (int64_t)d.n_head * d.dim)
         hparam_refuse(h, "ssm.inner_size", "wanted are %d heads of %d columns", d.n_head, d.dim);
     if (d.n_head_k < 1 || d.n_head % d.n_head_k != 0)
@@ -44,8 +45,8 @@ struct tensor *delta_net(struct build *b, struct tensor *x, struct delta_gates g
     const struct weight *rate = weights_vector(ws, "ssm_a", d->n_head, REQUIRED);
     const struct weight *bias = weights_vector(ws, "ssm_dt.bias", d->n_head, REQUIRED);
     struct delta_params p = {d->n_head_k, d->n_head, d->dim, d->dim, d->grouped, b->norm_eps};
-    struct tensor *qkv = build_project(b, "attn_qkv", x, 2 * keys + values, SCALED_PRODUCT); // (n_tok, 2*keys + values)
-    struct tensor *z = build_project(b, "attn_gate", x, values, SCALED_PRODUCT);             // (n_tok, n_head * dim)
+    struct tensor *qkv = build_project(b, "attn_qkv", x, 2 * keys + values, d->scaled); // (n_tok, 2*keys + values)
+    struct tensor *z = build_project(b, "attn_gate", x, values, d->scaled);             // (n_tok, n_head * dim)
     qkv = graph_short_conv(b->g, "ssm_conv", qkv, conv, NULL);
     qkv = graph_act(b->g, "ssm_conv_act", qkv, ACT_SILU);
     struct tensor *y = graph_delta_rule(b->g, "ssm_delta", qkv, gates.alpha, gates.beta, rate, bias, p);

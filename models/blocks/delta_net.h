@@ -9,6 +9,7 @@ struct delta_net {
     int n_head_k, n_head, dim; // heads of queries and keys, heads of values, columns of a head
     int kernel;                // rows that the convolution sees
     bool grouped;              // heads of values that share a head of keys stand together, see key_head_of
+    enum scaled scaled;        // what scales of its matrices multiply
 };
 
 // Reads the keys ssm.*.
