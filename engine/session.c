@@ -39,11 +39,15 @@ static uint64_t kv_bytes(const struct session *s, int n_ctx)
 }
 
 // Slots of state: for each sequence those of the rows that it may be shortened to, twice, because a step stores into
-// others than those that it starts from; and some that are kept at the ends of pages.
+// others than those that it starts from; and some that are kept at the ends of pages: a few, of up to KEPT_BYTES together.
 static int state_slots(const struct session *s, uint64_t n_pages)
 {
-    enum { STATES_KEPT = 16 };
-    return has_state(s) ? 2 * s->o.n_seqs * (s->o.n_rewind + 1) + (int)MIN(n_pages, (uint64_t)STATES_KEPT) : 0;
+    enum { KEPT_LEAST = 2, KEPT_MOST = 16, KEPT_BYTES = 256 << 20 };
+    if (!has_state(s))
+        return 0;
+    const size_t fit = KEPT_BYTES / state_bytes(s->model->graph);
+    const uint64_t kept = MIN(MAX(fit, (size_t)KEPT_LEAST), (size_t)KEPT_MOST);
+    return 2 * s->o.n_seqs * (s->o.n_rewind + 1) + (int)MIN(n_pages, kept);
 }
 
 static int set_options(struct session *s, const struct session_options *o, struct error *err)
