@@ -38,16 +38,22 @@ static uint64_t kv_bytes(const struct session *s, int n_ctx)
     return __builtin_mul_overflow(pool_pages(s, n_ctx), (uint64_t)s->page_bytes, &bytes) ? UINT64_MAX : bytes;
 }
 
+// How many slots of state fit into the bytes that are spent on those that are not needed at once.
+static int spare_states(const struct session *s)
+{
+    enum { SPARE_BYTES = 256 << 20 };
+    return (int)MIN(SPARE_BYTES / state_bytes(s->model->graph), (size_t)1 << 10);
+}
+
 // Slots of state: for each sequence those of the rows that it may be shortened to, twice, because a step stores into
-// others than those that it starts from; and some that are kept at the ends of pages: a few, of up to KEPT_BYTES together.
+// others than those that it starts from; and some that are kept at the ends of pages.
 static int state_slots(const struct session *s, uint64_t n_pages)
 {
-    enum { KEPT_LEAST = 2, KEPT_MOST = 16, KEPT_BYTES = 256 << 20 };
+    enum { KEPT_LEAST = 2, KEPT_MOST = 16 };
     if (!has_state(s))
         return 0;
-    const size_t fit = KEPT_BYTES / state_bytes(s->model->graph);
-    const uint64_t kept = MIN(MAX(fit, (size_t)KEPT_LEAST), (size_t)KEPT_MOST);
-    return 2 * s->o.n_seqs * (s->o.n_rewind + 1) + (int)MIN(n_pages, kept);
+    const int kept = MIN(MAX(spare_states(s), (int)KEPT_LEAST), (int)KEPT_MOST);
+    return 2 * s->o.n_seqs * (s->o.n_rewind + 1) + (int)MIN(n_pages, (uint64_t)kept);
 }
 
 static int set_options(struct session *s, const struct session_options *o, struct error *err)
@@ -59,8 +65,8 @@ static int set_options(struct session *s, const struct session_options *o, struc
     // a step never has more rows than all sequences can hold
     s->o.n_batch = (int)MIN((int64_t)s->o.n_batch, (int64_t)s->o.n_ctx * s->o.n_seqs);
     s->o.n_outputs = MIN(o->n_outputs ? o->n_outputs : s->o.n_seqs, s->o.n_batch);
-    if (has_state(s))
-        s->o.n_rewind = MIN(s->o.n_rewind, (int)STATE_REWIND_MAX);
+    if (has_state(s)) // drafts are shorter where states are large
+        s->o.n_rewind = MIN(s->o.n_rewind, MIN((int)STATE_REWIND_MAX, MAX(spare_states(s) / 2 - 1, 0)));
     if (s->o.n_seqs < 1 || s->o.n_ctx < 1 || s->o.n_batch < 1 || s->o.n_outputs < 1)
         return fail(err, E_USAGE, "a session of %d sequences of %d positions, %d rows a step: each must be 1 or more",
                     s->o.n_seqs, s->o.n_ctx, s->o.n_batch);
