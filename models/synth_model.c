@@ -23,10 +23,12 @@ enum family {
     F_POST_NORM = 256,
     F_LAYER_NORM = 512, // with biases everywhere
     F_ROPE = 1024,
-    F_WINDOW = 2048, // every layer has a window of 128 positions
-    F_DELTA = 4096,  // all but every fourth layer are delta nets; queries have gates
+    F_DELTA = 2048,  // all but every fourth layer are delta nets; queries have gates
+    F_SHARED = 4096, // an expert that is always used, with a gate
+    F_SINKS = 8192,  // gpt-oss: sinks of heads, and biases everywhere
     F_LLAMA = F_QKV | F_GATED | F_OUTPUT | F_ROPE,
     F_QWEN35 = F_GATED | F_ROPE | F_DELTA,
+    F_GEMMA = F_QKV | F_GATED | F_POST_NORM | F_ROPE,
 };
 
 static const struct preset {
@@ -36,46 +38,58 @@ static const struct preset {
     float rope_base;
     int ctx, n_vocab, experts, experts_used;
     int ssm_heads_k, ssm_heads, ssm_dim; // of delta nets
+    int window;                          // positions; 0: none. The family decides which layers have it
 } presets[] = {
     // clang-format off
-    {"llama-15m",      "llama",  F_LLAMA,              6,  288,   768,   6,  6,  48,  1e4f, 256,  32000,  0, 0, 0, 0, 0},
-    {"llama-tiny",     "llama",  F_LLAMA,              4,  256,   768,   8,  4,  32,  1e4f, 2048, 2048,   0, 0, 0, 0, 0},
+    {"llama-15m",      "llama",  F_LLAMA,              6,  288,   768,   6,  6,  48,  1e4f, 256,  32000,  0, 0, 0, 0, 0, 0},
+    {"llama-tiny",     "llama",  F_LLAMA,              4,  256,   768,   8,  4,  32,  1e4f, 2048, 2048,   0, 0, 0, 0, 0, 0},
     {"llama-135m",     "llama",  F_QKV | F_GATED | F_ROPE,
-                                                       30, 576,   1536,  9,  3,  64,  1e5f, 8192, 49152,  0, 0, 0, 0, 0},
+                                                       30, 576,   1536,  9,  3,  64,  1e5f, 8192, 49152,  0, 0, 0, 0, 0, 0},
     {"llama-360m",     "llama",  F_QKV | F_GATED | F_ROPE,
-                                                       32, 960,   2560,  15, 5,  64,  1e5f, 8192, 49152,  0, 0, 0, 0, 0},
-    {"llama-160m",     "llama",  F_LLAMA,              12, 768,   3072,  12, 12, 64,  1e4f, 2048, 32000,  0, 0, 0, 0, 0},
-    {"llama-1b",       "llama",  F_LLAMA,              22, 2048,  5632,  32, 4,  64,  1e4f, 2048, 32000,  0, 0, 0, 0, 0},
-    {"llama3-1b",      "llama",  F_LLAMA,              16, 2048,  8192,  32, 8,  64,  5e5f, 8192, 128256, 0, 0, 0, 0, 0},
-    {"llama3-3b",      "llama",  F_LLAMA,              28, 3072,  8192,  24, 8,  128, 5e5f, 8192, 128256, 0, 0, 0, 0, 0},
-    {"llama3-8b",      "llama",  F_LLAMA,              32, 4096,  14336, 32, 8,  128, 5e5f, 8192, 128256, 0, 0, 0, 0, 0},
-    {"qwen2-0.5b",     "qwen2",  F_LLAMA | F_QKV_BIAS, 24, 896,   4864,  14, 2,  64,  1e6f, 8192, 151936, 0, 0, 0, 0, 0},
-    {"qwen3-0.6b",     "qwen3",  F_LLAMA | F_QK_NORM,  28, 1024,  3072,  16, 8,  128, 1e6f, 8192, 151936, 0, 0, 0, 0, 0},
+                                                       32, 960,   2560,  15, 5,  64,  1e5f, 8192, 49152,  0, 0, 0, 0, 0, 0},
+    {"llama-160m",     "llama",  F_LLAMA,              12, 768,   3072,  12, 12, 64,  1e4f, 2048, 32000,  0, 0, 0, 0, 0, 0},
+    {"llama-1b",       "llama",  F_LLAMA,              22, 2048,  5632,  32, 4,  64,  1e4f, 2048, 32000,  0, 0, 0, 0, 0, 0},
+    {"llama3-1b",      "llama",  F_LLAMA,              16, 2048,  8192,  32, 8,  64,  5e5f, 8192, 128256, 0, 0, 0, 0, 0, 0},
+    {"llama3-3b",      "llama",  F_LLAMA,              28, 3072,  8192,  24, 8,  128, 5e5f, 8192, 128256, 0, 0, 0, 0, 0, 0},
+    {"llama3-8b",      "llama",  F_LLAMA,              32, 4096,  14336, 32, 8,  128, 5e5f, 8192, 128256, 0, 0, 0, 0, 0, 0},
+    {"qwen2-0.5b",     "qwen2",  F_LLAMA | F_QKV_BIAS, 24, 896,   4864,  14, 2,  64,  1e6f, 8192, 151936, 0, 0, 0, 0, 0, 0},
+    {"qwen3-0.6b",     "qwen3",  F_LLAMA | F_QK_NORM,  28, 1024,  3072,  16, 8,  128, 1e6f, 8192, 151936, 0, 0, 0, 0, 0, 0},
     {"qwen3-a3b-8l",   "qwen3moe", (F_LLAMA & ~(unsigned)F_GATED) | F_QK_NORM | F_EXPERTS, // 8 of its 48 layers
-                                                       8,  2048,  768,   32, 4,  128, 1e6f, 8192, 151936, 128, 8, 0, 0, 0},
+                                                       8,  2048,  768,   32, 4,  128, 1e6f, 8192, 151936, 128, 8, 0, 0, 0, 0},
     {"mixtral-3l",     "llama",  (F_LLAMA & ~(unsigned)F_GATED) | F_EXPERTS, // 3 of its 32 layers
-                                                       3,  4096,  14336, 32, 8,  128, 1e6f, 32768, 32000, 8, 2, 0, 0, 0},
-    {"gemma2-2b",      "gemma2", F_QKV | F_GATED | F_POST_NORM | F_ROPE,
-                                                       26, 2304,  9216,  8,  4,  256, 1e4f, 8192, 256000, 0, 0, 0, 0, 0},
+                                                       3,  4096,  14336, 32, 8,  128, 1e6f, 32768, 32000, 8, 2, 0, 0, 0, 0},
+    {"gemma2-2b",      "gemma2", F_GEMMA,
+                                                       26, 2304,  9216,  8,  4,  256, 1e4f, 8192, 256000, 0, 0, 0, 0, 0, 128},
     {"phi3-mini",      "phi3",   F_FUSED_QKV | F_FUSED_UP | F_OUTPUT | F_ROPE,
-                                                       32, 3072,  8192,  32, 32, 96,  1e4f, 4096, 32064,  0, 0, 0, 0, 0},
+                                                       32, 3072,  8192,  32, 32, 96,  1e4f, 4096, 32064,  0, 0, 0, 0, 0, 0},
     {"gpt2-124m",      "gpt2",   F_FUSED_QKV | F_LAYER_NORM,
-                                                       12, 768,   3072,  12, 12, 64,  0,    1024, 50257,  0, 0, 0, 0, 0},
-    {"qwen2-tiny",     "qwen2",  F_LLAMA | F_QKV_BIAS, 4,  256,   768,   4,  2,  64,  1e6f, 2048, 2048,   0, 0, 0, 0, 0},
-    {"qwen3-tiny",     "qwen3",  F_LLAMA | F_QK_NORM,  4,  256,   768,   4,  2,  64,  1e6f, 2048, 2048,   0, 0, 0, 0, 0},
+                                                       12, 768,   3072,  12, 12, 64,  0,    1024, 50257,  0, 0, 0, 0, 0, 0},
+    {"qwen2-tiny",     "qwen2",  F_LLAMA | F_QKV_BIAS, 4,  256,   768,   4,  2,  64,  1e6f, 2048, 2048,   0, 0, 0, 0, 0, 0},
+    {"qwen3-tiny",     "qwen3",  F_LLAMA | F_QK_NORM,  4,  256,   768,   4,  2,  64,  1e6f, 2048, 2048,   0, 0, 0, 0, 0, 0},
     {"llama-moe-tiny", "llama",  (F_LLAMA & ~(unsigned)F_GATED) | F_EXPERTS,
-                                                       4,  256,   512,   8,  4,  32,  1e4f, 2048, 2048,   8, 2, 0, 0, 0},
-    {"gemma2-tiny",    "gemma2", F_QKV | F_GATED | F_POST_NORM | F_ROPE,
-                                                       4,  256,   768,   4,  2,  64,  1e4f, 2048, 2048,   0, 0, 0, 0, 0},
+                                                       4,  256,   512,   8,  4,  32,  1e4f, 2048, 2048,   8, 2, 0, 0, 0, 0},
+    {"gemma2-tiny",    "gemma2", F_GEMMA,
+                                                       4,  256,   768,   4,  2,  64,  1e4f, 2048, 2048,   0, 0, 0, 0, 0, 128},
     {"phi3-tiny",      "phi3",   F_FUSED_QKV | F_FUSED_UP | F_OUTPUT | F_ROPE,
-                                                       4,  256,   768,   8,  4,  32,  1e4f, 2048, 2048,   0, 0, 0, 0, 0},
-    {"phi3-window-tiny", "phi3", F_FUSED_QKV | F_FUSED_UP | F_OUTPUT | F_ROPE | F_WINDOW,
-                                                       4,  256,   768,   8,  4,  32,  1e4f, 2048, 2048,   0, 0, 0, 0, 0},
+                                                       4,  256,   768,   8,  4,  32,  1e4f, 2048, 2048,   0, 0, 0, 0, 0, 0},
+    {"phi3-window-tiny", "phi3", F_FUSED_QKV | F_FUSED_UP | F_OUTPUT | F_ROPE,
+                                                       4,  256,   768,   8,  4,  32,  1e4f, 2048, 2048,   0, 0, 0, 0, 0, 128},
     {"gpt2-tiny",      "gpt2",   F_FUSED_QKV | F_LAYER_NORM,
-                                                       4,  256,   1024,  8,  8,  32,  0,    1024, 2048,   0, 0, 0, 0, 0},
-    {"qwen35-0.8b",    "qwen35", F_QWEN35,             24, 1024,  3584,  8,  2,  256, 1e7f, 8192, 248320, 0, 0, 16, 16, 128},
-    {"qwen35-4b",      "qwen35", F_QWEN35 | F_OUTPUT,  32, 2560,  9216,  16, 4,  256, 1e7f, 8192, 248320, 0, 0, 16, 32, 128},
-    {"qwen35-tiny",    "qwen35", F_QWEN35 | F_OUTPUT,  4,  256,   768,   4,  2,  64,  1e7f, 2048, 2048,   0, 0, 2,  4,  32},
+                                                       4,  256,   1024,  8,  8,  32,  0,    1024, 2048,   0, 0, 0, 0, 0, 0},
+    {"qwen35-0.8b",    "qwen35", F_QWEN35,             24, 1024,  3584,  8,  2,  256, 1e7f, 8192, 248320, 0, 0, 16, 16, 128, 0},
+    {"qwen35-4b",      "qwen35", F_QWEN35 | F_OUTPUT,  32, 2560,  9216,  16, 4,  256, 1e7f, 8192, 248320, 0, 0, 16, 32, 128, 0},
+    {"qwen35-tiny",    "qwen35", F_QWEN35 | F_OUTPUT,  4,  256,   768,   4,  2,  64,  1e7f, 2048, 2048,   0, 0, 2,  4,  32, 0},
+    {"qwen35-a3b-8l",  "qwen35moe", F_ROPE | F_DELTA | F_EXPERTS | F_SHARED | F_OUTPUT, // 8 of its 40 layers
+                                                       8,  2048,  512,   16, 2,  256, 1e7f, 8192, 248320, 256, 8, 16, 32, 128, 0},
+    {"gemma3-1b",      "gemma3", F_GEMMA | F_QK_NORM,  26, 1152,  6912,  4,  1,  256, 1e6f, 8192, 262144, 0, 0, 0, 0, 0, 512},
+    {"gemma3-4b",      "gemma3", F_GEMMA | F_QK_NORM,  34, 2560,  10240, 8,  4,  256, 1e6f, 8192, 262144, 0, 0, 0, 0, 0, 1024},
+    {"gpt-oss-8l",     "gpt-oss", F_QKV | F_QKV_BIAS | F_EXPERTS | F_OUTPUT | F_ROPE | F_SINKS, // 8 of its 24 layers
+                                                       8,  2880,  2880,  64, 8,  64,  1.5e5f, 8192, 201088, 32, 4, 0, 0, 0, 128},
+    {"qwen35-moe-tiny", "qwen35moe", F_ROPE | F_DELTA | F_EXPERTS | F_SHARED | F_OUTPUT,
+                                                       4,  256,   256,   4,  2,  64,  1e7f, 2048, 2048,   8, 2, 2,  4,  32, 0},
+    {"gemma3-tiny",    "gemma3", F_GEMMA | F_QK_NORM,  6,  256,   768,   4,  2,  64,  1e6f, 2048, 2048,   0, 0, 0, 0, 0, 128},
+    {"gpt-oss-tiny",   "gpt-oss", F_QKV | F_QKV_BIAS | F_EXPERTS | F_OUTPUT | F_ROPE | F_SINKS,
+                                                       4,  256,   256,   8,  4,  32,  1e5f, 2048, 2048,   8, 2, 0, 0, 0, 128},
     // clang-format on
 };
 
@@ -84,7 +98,26 @@ const char *synth_preset_name(size_t i)
     return i < COUNT_OF(presets) ? presets[i].name : NULL;
 }
 
-enum dim { ONE, EMBD, FFN, FFN_2, HEAD, Q, Q_2, KV, QKV, EXPERTS, VOCAB, CTX, KERNEL, CONV, INNER, SSM_HEADS, SSM_DIM };
+enum dim {
+    ONE,
+    EMBD,
+    FFN,
+    FFN_2,
+    HEAD,
+    HEADS,
+    Q,
+    Q_2,
+    KV,
+    QKV,
+    EXPERTS,
+    VOCAB,
+    CTX,
+    KERNEL,
+    CONV,
+    INNER,
+    SSM_HEADS,
+    SSM_DIM
+};
 enum { CONV_KERNEL = 4 };
 
 // The purpose of a tensor, which decides its type and the size of its numbers.
@@ -120,8 +153,9 @@ static const struct row model_rows[] = {
 static const struct row layer_rows[] = {
     {0, "attn_norm.weight", NORM, EMBD, ONE, ONE, EVERY, 0},
     {F_LAYER_NORM, "attn_norm.bias", BIAS, EMBD, ONE, ONE, EVERY, 0},
-    {0, "ffn_norm.weight", NORM, EMBD, ONE, ONE, EVERY, F_DELTA},
+    {0, "ffn_norm.weight", NORM, EMBD, ONE, ONE, EVERY, F_DELTA | F_SINKS},
     {F_DELTA, "post_attention_norm.weight", NORM, EMBD, ONE, ONE, EVERY, 0},
+    {F_SINKS, "post_attention_norm.weight", NORM, EMBD, ONE, ONE, EVERY, 0},
     {F_LAYER_NORM, "ffn_norm.bias", BIAS, EMBD, ONE, ONE, EVERY, 0},
     {F_POST_NORM, "post_attention_norm.weight", NORM, EMBD, ONE, ONE, EVERY, 0},
     {F_POST_NORM, "post_ffw_norm.weight", NORM, EMBD, ONE, ONE, EVERY, 0},
@@ -145,6 +179,16 @@ static const struct row layer_rows[] = {
     {F_EXPERTS, "ffn_gate_exps.weight", WEIGHT, EMBD, FFN, EXPERTS, EVERY, 0},
     {F_EXPERTS, "ffn_up_exps.weight", WEIGHT, EMBD, FFN, EXPERTS, EVERY, 0},
     {F_EXPERTS, "ffn_down_exps.weight", WEIGHT_MORE, FFN, EMBD, EXPERTS, EVERY, 0},
+    {F_SINKS, "ffn_gate_inp.bias", BIAS, EXPERTS, ONE, ONE, EVERY, 0},
+    {F_SINKS, "ffn_gate_exps.bias", BIAS, FFN, EXPERTS, ONE, EVERY, 0},
+    {F_SINKS, "ffn_up_exps.bias", BIAS, FFN, EXPERTS, ONE, EVERY, 0},
+    {F_SINKS, "ffn_down_exps.bias", BIAS, EMBD, EXPERTS, ONE, EVERY, 0},
+    {F_SINKS, "attn_sinks.weight", BIAS, HEADS, ONE, ONE, EVERY, 0},
+    {F_SINKS, "attn_output.bias", BIAS, EMBD, ONE, ONE, EVERY, 0},
+    {F_SHARED, "ffn_gate_inp_shexp.weight", PLAIN, EMBD, ONE, ONE, EVERY, 0},
+    {F_SHARED, "ffn_gate_shexp.weight", WEIGHT, EMBD, FFN, ONE, EVERY, 0},
+    {F_SHARED, "ffn_up_shexp.weight", WEIGHT, EMBD, FFN, ONE, EVERY, 0},
+    {F_SHARED, "ffn_down_shexp.weight", WEIGHT_MORE, FFN, EMBD, ONE, EVERY, 0},
     {F_QKV_BIAS, "attn_q.bias", BIAS, Q, ONE, ONE, EVERY, 0},
     {F_QKV_BIAS, "attn_k.bias", BIAS, KV, ONE, ONE, EVERY, 0},
     {F_QKV_BIAS, "attn_v.bias", BIAS, KV, ONE, ONE, EVERY, 0},
@@ -194,6 +238,8 @@ static int64_t dim_size(const struct model *m, enum dim dim)
         return 2 * p->ffn;
     case HEAD:
         return p->head_dim;
+    case HEADS:
+        return p->heads;
     case Q:
         return p->heads * p->head_dim;
     case Q_2:
@@ -435,13 +481,14 @@ static void write_keys(struct model *m, const struct synth_options *o)
         put_u32(m, "expert_used_count", p->experts_used);
         put_u32(m, "expert_feed_forward_length", p->ffn);
     }
-    if (p->family & F_POST_NORM) { // Gemma 2, with a window that is short enough for tests to exceed it
+    if (p->family & F_SHARED)
+        put_u32(m, "expert_shared_feed_forward_length", p->ffn);
+    if ((p->family & F_POST_NORM) && !(p->family & F_QK_NORM)) { // Gemma 2
         put_f32(m, "attn_logit_softcapping", 50);
         put_f32(m, "final_logit_softcapping", 30);
-        put_u32(m, "attention.sliding_window", 128);
     }
-    if (p->family & F_WINDOW)
-        put_u32(m, "attention.sliding_window", 128);
+    if (p->window)
+        put_u32(m, "attention.sliding_window", p->window);
     if (p->family & F_DELTA)
         write_delta_keys(m);
 }
