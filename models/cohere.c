@@ -2,12 +2,12 @@
 // with a window rotate. PLaMo: the same block with RMS norms.
 #include "models/families.h"
 
-static struct tensor *block(struct build *b, int layer, struct tensor *x, const struct attention *a, enum scaled scaled)
+static struct tensor *block(struct build *b, int layer, struct tensor *x, struct attention a, enum scaled scaled)
 {
     build_layer(b, layer);
-    attention_refuse_gains_of_heads(b);
+    attention_find_own_gains(b, &a);                  // Command R+
     struct tensor *n = build_norm(b, "attn_norm", x); // (n_tok, n_embd)
-    struct tensor *y = attention(b, n, a);            // (n_tok, n_head * dim_v)
+    struct tensor *y = attention(b, n, &a);           // (n_tok, n_head * dim_v)
     build_last_rows(b, layer, &x, &y);
     n = build_last_rows_of(b, layer, "norm_rows", n);                  // (n, n_embd)
     y = build_project(b, "attn_output", y, b->n_embd, SCALED_PRODUCT); // (n, n_embd)
@@ -26,7 +26,7 @@ struct tensor *build_command_r(struct build *b)
     for (int i = 0; i < b->n_layer; i++) {
         struct attention a = attention_of(b, i);
         a.angles = angles, a.layout = ROPE_NORM;
-        x = block(b, i, x, &a, SCALED_NOT);
+        x = block(b, i, x, a, SCALED_NOT);
     }
     x = build_output(b, x); // (n, n_vocab)
     return build_scale(b, "output_scaled", x, logit_scale);
@@ -44,7 +44,7 @@ struct tensor *build_cohere2(struct build *b)
         struct attention a = attention_of(b, i);
         a.window = build_window(b, i, window, 4);
         a.angles = a.window ? angles : NULL, a.layout = ROPE_NORM;
-        x = block(b, i, x, &a, SCALED_RESULT);
+        x = block(b, i, x, a, SCALED_RESULT);
     }
     x = build_output(b, x); // (n, n_vocab)
     return build_scale(b, "output_scaled", x, logit_scale);
@@ -60,7 +60,7 @@ struct tensor *build_plamo(struct build *b)
     for (int i = 0; i < b->n_layer; i++) {
         struct attention a = attention_of(b, i);
         a.angles = angles, a.layout = ROPE_NEOX;
-        x = block(b, i, x, &a, SCALED_NOT);
+        x = block(b, i, x, a, SCALED_NOT);
     }
     return build_output(b, x); // (n, n_vocab)
 }

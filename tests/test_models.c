@@ -127,6 +127,7 @@ static const struct golden arch[] = {
     {"arch/qwen35-dense.gguf", 1e-12},
     {"arch/smollm3-dense.gguf", 1e-12},
     {"arch/internlm2-dense.gguf", 1e-12},
+    {"arch/stablelm-dense.gguf", 1e-12},
     {"arch/seed_oss-dense.gguf", 1e-12},
     {"arch/granite-dense.gguf", 1e-12},
     {"arch/granite-moe.gguf", 1e-12},

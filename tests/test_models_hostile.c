@@ -230,7 +230,7 @@ static const struct refusal family_cases[] = {
     {"tiny-gemma4-moe", "drop:blk.0.ffn_gate_inp.scale", "tensor 'blk.0.ffn_gate_inp.scale': is missing"},
     {"tiny-gptneox", "no:gptneox.use_parallel_residual", "key 'gptneox.use_parallel_residual': is missing"},
     {"tiny-gptneox", "u32:gptneox.use_parallel_residual,1", "key 'gptneox.use_parallel_residual': has type u32, wanted a bool"},
-    {"tiny-stablelm", "name:blk.1.ffn_norm.bias,blk.0.attn_q_norm.weight", "tensor 'blk.0.attn_q_norm.weight': norms with other gains in each head are not supported"},
+    {"tiny-stablelm", "name:blk.1.ffn_norm.bias,blk.0.attn_q_norm.weight", "tensor 'blk.0.attn_q_norm.weight': its shape is 32, wanted 8 x 4"},
     {"qwen3vl-dense", "u32s:qwen3vl.rope.dimension_sections,2,2,2,2", "key 'qwen3vl.rope.dimension_sections': some pairs turn by a fourth position, which text does not have"},
     {"qwen3vl-dense", "u32s:qwen3vl.rope.dimension_sections,2,2,2,0,0", "key 'qwen3vl.rope.dimension_sections': is an array of 5, wanted one of 4 or fewer"},
     {"mistral3-dense", "f32:mistral3.attention.temperature_scale,0.1 u32:mistral3.rope.dimension_count,8 drop:rope_freqs.weight",

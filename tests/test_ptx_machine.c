@@ -158,6 +158,7 @@ static const struct golden arch[] = {
     {"more/arcee-dense.gguf", FLOATS},
     {"arch/gptneox-dense.gguf", 1e-7},
     {"arch/starcoder2-dense.gguf", 1e-7},
+    {"arch/stablelm-dense.gguf", FLOATS},
     {"arch/falcon-dense.gguf", 1e-7},
     {"arch/phi2-dense.gguf", 1e-7},
     {"arch/gemma4-dense.gguf", 1e-4},

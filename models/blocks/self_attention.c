@@ -38,17 +38,29 @@ struct qkv attention_project(struct build *b, struct tensor *x, const struct att
     return y;
 }
 
+// Norms of heads with the gains of the matrix in the file, which has a row for each head.
+static struct tensor *norm_by_rows(struct build *b, const char *name, const char *gains, struct tensor *x, int n_head,
+                                   int dim)
+{
+    const struct weight *gain = weights_rows_as_vector(&b->ws, gains, dim, n_head, REQUIRED);
+    return gain ? graph_norm(b->g, name, x, gain, NULL, b->norm, b->norm_eps, dim) : NULL;
+}
+
 struct qkv attention_norm_heads(struct build *b, struct qkv x, const struct attention *a)
 {
-    x.q = build_head_norm(b, "attn_q_norm", x.q, a->dim_k);
-    x.k = build_head_norm(b, "attn_k_norm", x.k, a->dim_k);
+    if (a->own_gains) {
+        x.q = norm_by_rows(b, "attn_q_norm", "attn_q_norm.weight", x.q, a->n_head, a->dim_k);
+        x.k = norm_by_rows(b, "attn_k_norm", "attn_k_norm.weight", x.k, a->n_head_kv, a->dim_k);
+    } else {
+        x.q = build_head_norm(b, "attn_q_norm", x.q, a->dim_k);
+        x.k = build_head_norm(b, "attn_k_norm", x.k, a->dim_k);
+    }
     return x;
 }
 
-void attention_refuse_gains_of_heads(struct build *b)
+void attention_find_own_gains(struct build *b, struct attention *a)
 {
-    if (weights_has(&b->ws, "attn_q_norm.weight"))
-        weights_refuse(&b->ws, "attn_q_norm.weight", "norms with other gains in each head are not supported");
+    a->head_norms = a->own_gains = weights_has(&b->ws, "attn_q_norm.weight");
 }
 
 struct qkv attention_norm_rows(struct build *b, struct qkv x)

@@ -8,6 +8,7 @@
 struct attention {
     int n_head, n_head_kv, dim_k, dim_v;
     bool head_norms;         // attn_q_norm and attn_k_norm, for each head by itself
+    bool own_gains;          // with gains of its own for each head
     struct tensor *angles;   // of rotary positions: the table of build_rope; NULL: there is no rotation
     struct tensor *q_angles; // the same for queries alone; NULL: as for keys
     enum rope_layout layout;
@@ -34,8 +35,8 @@ struct qkv attention_project_fused(struct build *b, struct tensor *x, const stru
 // The norms attn_q_norm and attn_k_norm: of each head by itself, or of the whole row.
 struct qkv attention_norm_heads(struct build *b, struct qkv x, const struct attention *a);
 struct qkv attention_norm_rows(struct build *b, struct qkv x);
-// Refuses norms with gains that differ between heads.
-void attention_refuse_gains_of_heads(struct build *b);
+// Sets head_norms and own_gains if the layer has such norms.
+void attention_find_own_gains(struct build *b, struct attention *a);
 // The rotation, if there is one.
 struct qkv attention_rotate(struct build *b, struct qkv x, const struct attention *a);
 // Stores keys and values in a layer of the KV cache; in the result they are those of the cache.
