@@ -689,7 +689,7 @@ static void run_thread(void *ctx, int thread)
             break;
         pool_pass(r->pool, thread, (uint32_t)i);
         run_prologue(r, local, thread, &s->phases[i]);
-        if (i > all_entered + s->lag)
+        if (i - s->lag > all_entered) // which may be POOL_END
             all_entered = (int)pool_wait_for_all(r->pool, (uint32_t)(i - s->lag));
         run_items(r, local, thread, i, n_items);
         if (r->plan->options.taps)
