@@ -13,9 +13,12 @@ INLINE void convolve(const struct conv_args *a, int64_t i, int64_t m, int kernel
 {
     const struct scan_rows *r = &a->rows;
     vec w[CONV_KERNEL_MAX] = {0}, x[CONV_KERNEL_MAX] = {0}, bias = {0};
-    for (int k = 0; k < kernel; k++)
+    for (int k = 0; k < kernel; k++) {
+        float column[VEC] = {0};
         for (int64_t c = 0; c < m; c++)
-            w[k][c] = float_load((const float *)a->w + (i + c) * kernel + k);
+            column[c] = float_load((const float *)a->w + (i + c) * kernel + k);
+        w[k] = vec_load(column);
+    }
     if (a->bias)
         bias = vec_load_n((const float *)a->bias + i, m);
     for (int k = 0; r->from && k < kernel - 1; k++)
