@@ -108,7 +108,9 @@ static int do_rows(struct plan *p, struct tensor *n, struct error *err)
 static int do_rope_table(struct plan *p, struct tensor *n, struct error *err)
 {
     size_t pairs = (size_t)n->p.rope_table.n_pairs;
-    struct gpu_spec s = {.kind = GPU_ROPE_TABLE, .rope_table = {0, (uint32_t)pairs, n->p.rope_table.mscale}};
+    struct gpu_spec s = {.kind = GPU_ROPE_TABLE};
+    s.rope_table.pairs = (uint32_t)pairs;
+    s.rope_table.mscale = n->p.rope_table.mscale;
     s.rope_table.growth = n->p.rope_table.growth;
     s.rope_table.period = (uint32_t)n->p.rope_table.period;
     s.rope_table.offset = (uint32_t)n->p.rope_table.offset;
