@@ -319,7 +319,7 @@ static void check_norm(uint32_t width, uint32_t group, enum norm_kind kind, bool
         l->node.w[i] = &w[i];
         arg(c, to_card(c, w[i].data, group * sizeof(float)));
     }
-    struct ptx_norm n = {7, ROWS_TOKENS, width, group, kind, 1e-5f, gain, bias};
+    struct ptx_norm n = {7, ROWS_TOKENS, width, group, kind, 1e-5f, gain, bias, false};
     finish(c, l, ptx_emit_norm(&c->p, &n, &c->launch, &c->err), 2e-6, "norm");
     free((void *)(uintptr_t)w[0].data);
     free((void *)(uintptr_t)w[1].data);
