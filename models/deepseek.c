@@ -55,6 +55,20 @@ struct tensor *build_deepseek(struct build *b)
     return build_output(b, x); // (n, n_vocab)
 }
 
+// All layers and the output, where heads have norms and rotate by halves: (n, n_vocab). The first n_lead layers are dense.
+static struct tensor *layers_with_head_norms(struct build *b, const struct experts *e, int n_lead, int n_shared)
+{
+    struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
+    struct tensor *angles = build_rope(b, "rope", &rope, NULL); // (n_tok, n_rot)
+    struct tensor *x = build_embed(b, 1);                       // (n_tok, n_embd)
+    for (int i = 0; i < b->n_layer; i++) {
+        struct attention a = attention_of(b, i);
+        a.angles = angles, a.layout = ROPE_NEOX, a.head_norms = true;
+        x = block(b, i, x, &a, "ffn_norm", i < n_lead, e, n_shared);
+    }
+    return build_output(b, x); // (n, n_vocab)
+}
+
 struct tensor *build_dots1(struct build *b)
 {
     build_read_rms(b);
@@ -63,15 +77,7 @@ struct tensor *build_dots1(struct build *b)
     experts_read_choice(b, &e, ROUTE_SIGMOID);
     e.unscaled = true;
     const int n_lead = read_lead(b), n_shared = read_shared(b, e.n_ff);
-    struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
-    struct tensor *angles = build_rope(b, "rope", &rope, NULL); // (n_tok, n_rot)
-    struct tensor *x = build_embed(b, 1);                       // (n_tok, n_embd)
-    for (int i = 0; i < b->n_layer; i++) {
-        struct attention a = attention_of(b, i);
-        a.angles = angles, a.layout = ROPE_NEOX, a.head_norms = true;
-        x = block(b, i, x, &a, "ffn_norm", i < n_lead, &e, n_shared);
-    }
-    return build_output(b, x); // (n, n_vocab)
+    return layers_with_head_norms(b, &e, n_lead, n_shared);
 }
 
 // Every layer has experts.
@@ -103,15 +109,7 @@ struct tensor *build_bailingmoe2(struct build *b)
     e.unscaled = true;
     const int width = (int)hparam_int_or(&b->h, "expert_shared_feed_forward_length", 0, 1 << 24, 0);
     const int n_lead = read_lead(b), n_shared = read_shared(b, width ? width : e.n_ff);
-    struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
-    struct tensor *angles = build_rope(b, "rope", &rope, NULL); // (n_tok, n_rot)
-    struct tensor *x = build_embed(b, 1);                       // (n_tok, n_embd)
-    for (int i = 0; i < b->n_layer; i++) {
-        struct attention a = attention_of(b, i);
-        a.angles = angles, a.layout = ROPE_NEOX, a.head_norms = true;
-        x = block(b, i, x, &a, "ffn_norm", i < n_lead, &e, n_shared);
-    }
-    return build_output(b, x); // (n, n_vocab)
+    return layers_with_head_norms(b, &e, n_lead, n_shared);
 }
 
 // GLM 4.5 has norms of heads, GLM 4.5 Air does not. On text the vision models rotate by one position.

@@ -152,7 +152,7 @@ def forward(m, w, ids):
     factors = w[m['factors']] if 'factors' in m else None
     for i in range(m['layers']):
         p, kv, d = f'blk.{i}.', m['kv'][i], m['dim']
-        y = norm(x, p + 'attn_norm')
+        y = one = norm(x, p + 'attn_norm')
         if p + 'attn_qkv.weight' in w:
             q, k, v = np.split(linear(y, p + 'attn_qkv'), [m['heads'] * d, (m['heads'] + kv) * d], axis=1)
         else:
@@ -161,7 +161,10 @@ def forward(m, w, ids):
             q = rms_norm(q, w[p + 'attn_q_norm.weight'], m['eps'])
             k = rms_norm(k, w[p + 'attn_k_norm.weight'], m['eps'])
         q, k, v = (a.reshape(len(ids), -1, d) for a in (q, k, v))
-        if p + 'attn_q_norm.weight' in w and not m.get('row_norms'):
+        if m.get('own_gains'):
+            q = layer_norm(q, w[p + 'attn_q_norm.weight'], 0, m['eps'])
+            k = layer_norm(k, w[p + 'attn_k_norm.weight'], 0, m['eps'])
+        elif p + 'attn_q_norm.weight' in w and not m.get('row_norms'):
             q = rms_norm(q, w[p + 'attn_q_norm.weight'], m['eps'])
             k = rms_norm(k, w[p + 'attn_k_norm.weight'], m['eps'])
         if m.get('n_rot') and i not in m.get('still', []):
@@ -170,7 +173,7 @@ def forward(m, w, ids):
                 k[t] = [rope(m, head, t, factors) for head in k[t]]
         y = linear(attention(m, q, k, v, m['window'][i]), p + 'attn_output')
         before, x = x, x + norm(y, p + 'post_attention_norm')
-        y = norm(before if m.get('side_by_side') else x, p + 'ffn_norm')
+        y = one if m.get('one_norm') else norm(before if m.get('side_by_side') else x, p + 'ffn_norm')
         if p + 'ffn_gate_inp.weight' in w:
             y = experts(m, w, p, y)
         else:
@@ -306,10 +309,14 @@ def block(t, m, i, arch):
     if arch == 'olmo2':
         norm('attn_q_norm', h * d)
         norm('attn_k_norm', kv * d)
+    if m.get('own_gains'):
+        for name, heads in (('attn_q_norm', h), ('attn_k_norm', kv)):
+            t.gain(p + name, heads * d)
+            t.tensors[p + name + '.weight'] = t.tensors[p + name + '.weight'].reshape(heads, d)
     linear('attn_output', e, h * d)
     if arch in ('gemma2', 'olmo2'):
         norm('post_attention_norm')
-    if arch not in ('olmo', 'olmo2'):
+    if arch not in ('olmo', 'olmo2') and not m.get('one_norm'):
         norm('ffn_norm')
     if 'experts' in m:
         f = m.get('expert_ff', f)
@@ -468,6 +475,7 @@ def main(out):
     make('gptneox', 'gptneox', out, kv=[4, 4], n_rot=4, fused_qkv=True, side_by_side=True,
          keys={'use_parallel_residual': True})
     make('stablelm', 'stablelm', out, n_rot=4)
+    make('stablelm-12b', 'stablelm', out, n_rot=4, own_gains=True, one_norm=True)
     make('smollm3', 'smollm3', out, pairs='adjacent', layers=4, kv=[2] * 4, ff=[32] * 4, window=[0] * 4, still=[3],
          tied=True)
     make('olmo', 'olmo', out, pairs='adjacent', tied=True, bare_norms=True)

@@ -105,8 +105,8 @@ static const struct golden floats[] = {
     {"arch/tiny-llama-yarn.gguf", FLOATS},   {"arch/tiny-qwen2.gguf", FLOATS},
     {"arch/tiny-qwen3.gguf", FLOATS},        {"arch/tiny-phi3-short.gguf", FLOATS},
     {"arch/tiny-gptneox.gguf", FLOATS},      {"arch/tiny-stablelm.gguf", FLOATS},
-    {"arch/tiny-smollm3.gguf", FLOATS},      {"arch/tiny-olmo.gguf", FLOATS},
-    {"arch/tiny-olmo2.gguf", FLOATS},
+    {"arch/tiny-stablelm-12b.gguf", FLOATS}, {"arch/tiny-smollm3.gguf", FLOATS},
+    {"arch/tiny-olmo.gguf", FLOATS},         {"arch/tiny-olmo2.gguf", FLOATS},
 #endif
 };
 

@@ -65,20 +65,7 @@ static void delta_place(struct ptx *p, const struct ptx_delta *d)
     PTX_FILL(p,
              PTX_ROW
              PTX_ADDRESS("%pfrom", "from")
-             "    mad.wide.u32 %pfrom, %row, 4, %pfrom;\n"
-             "    ld.global.s32 %mark, [%pfrom];\n"
-             "    setp.eq.s32 %none, %mark, $2;\n"
-             "    @%none ret;\n"
-             "    ld.global.u64 %states, [%step+24];\n"
-             "    cvta.to.global.u64 %states, %states;\n"
-             "    mov.u32 %tid, %tid.x;\n"
-             "    mov.u32 %i, %ctaid.y;\n"
-             "    div.u32 %head, %i, $3;\n"
-             "    rem.u32 %block, %i, $3;\n"
-             "    shr.u32 %j, %tid, 2;\n"
-             "    and.b32 %g, %tid, 3;\n"
-             "    mad.lo.u32 %j, %block, 32, %j;\n"
-             "    setp.lt.u32 %inside, %j, $4;\n"
+             SCAN_PLACE("%head")
              "    setp.eq.u32 %stores, %g, 0;\n"
              "    and.pred %stores, %stores, %inside;\n",
              0, ptx_count_at(ROWS_TOKENS), (uint32_t)PTX_STATE_GOES_ON, ptx_tiles(d->dim_v, SCAN_COLUMNS), d->dim_v);

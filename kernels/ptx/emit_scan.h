@@ -17,6 +17,27 @@ enum { SCAN_THREADS = 128, LANES_A_COLUMN = 4, SCAN_COLUMNS = SCAN_THREADS / LAN
     "    shl.b64 " to ", " to ", 2;\n"                                                                                 \
     "    add.u64 " to ", " to ", %states;\n"
 
+// Leaves unless a sequence begins with the row of the CTA. Then sets %mark (the slot that its state comes from, negative:
+// none), %states, the head or group of heads, its part %block, the column %j in it, the lane %g of this column, and
+// whether there is such a column (%inside). It follows PTX_ROW and the address of `from` in %pfrom.
+//   head  string literal: the register of the head or group
+// $2: the mark of a row that goes on with a sequence; $3: CTAs for each head or group; $4: its columns.
+#define SCAN_PLACE(head)                                                                                               \
+    "    mad.wide.u32 %pfrom, %row, 4, %pfrom;\n"                                                                      \
+    "    ld.global.s32 %mark, [%pfrom];\n"                                                                             \
+    "    setp.eq.s32 %none, %mark, $2;\n"                                                                              \
+    "    @%none ret;\n"                                                                                                \
+    "    ld.global.u64 %states, [%step+24];\n"                                                                         \
+    "    cvta.to.global.u64 %states, %states;\n"                                                                       \
+    "    mov.u32 %tid, %tid.x;\n"                                                                                      \
+    "    mov.u32 %i, %ctaid.y;\n"                                                                                      \
+    "    div.u32 " head ", %i, $3;\n"                                                                                  \
+    "    rem.u32 %block, %i, $3;\n"                                                                                    \
+    "    shr.u32 %j, %tid, 2;\n"                                                                                       \
+    "    and.b32 %g, %tid, 3;\n"                                                                                       \
+    "    mad.lo.u32 %j, %block, 32, %j;\n"                                                                             \
+    "    setp.lt.u32 %inside, %j, $4;\n"
+
 // Checks that a node's state lies within a slot.
 static inline int ptx_check_state(const char *what, const struct ptx_state *s, uint64_t floats, struct error *err)
 {
