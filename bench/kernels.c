@@ -416,6 +416,7 @@ static const struct {
     [OP_EXPERT_WEIGH] = {NULL, "by the kernel of scale"},
     [OP_QUANTIZE] = {bench_rows, NULL},
     [OP_SLICE] = {NULL, "by copies of columns"},
+    [OP_JOIN] = {NULL, "by copies of columns"},
     [OP_SHORT_CONV] = {NULL, "by a kernel with state, which the test scan checks"},
     [OP_DELTA_RULE] = {NULL, "by a kernel with state, which the test scan checks"},
     [OP_SELECTIVE_SCAN] = {NULL, "by a kernel with state, which the test scan checks"},

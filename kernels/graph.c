@@ -354,11 +354,12 @@ struct tensor *graph_rope(struct graph *g, const char *name, struct tensor *x, s
     return finish_node(g, n, x->width);
 }
 
-int graph_kv_layer(struct graph *g, int n_head_kv, int dim_k, int dim_v)
+static int add_kv_layer(struct graph *g, int n_head_kv, int dim_k, int dim_v, bool keys_only)
 {
     if (g->fault.code != E_OK)
         return -1;
     bool positive = n_head_kv >= 1 && dim_k >= 1 && dim_v >= 1;
+    positive = positive && (!keys_only || dim_v <= dim_k);
     if (!positive || MAX(dim_k, dim_v) > ATTENTION_DIM_MAX || (int64_t)n_head_kv * MAX(dim_k, dim_v) > WIDTH_MAX) {
         graph_refuse(g, "%sattention: %d KV heads of %d and %d columns are out of range", g->prefix, n_head_kv, dim_k,
                      dim_v);
@@ -370,8 +371,18 @@ int graph_kv_layer(struct graph *g, int n_head_kv, int dim_k, int dim_v)
             return -1;
         g->kv = kv;
     }
-    g->kv[g->n_kv] = (struct kv_layer){n_head_kv, dim_k, dim_v};
+    g->kv[g->n_kv] = (struct kv_layer){n_head_kv, dim_k, dim_v, keys_only};
     return g->n_kv++;
+}
+
+int graph_kv_layer(struct graph *g, int n_head_kv, int dim_k, int dim_v)
+{
+    return add_kv_layer(g, n_head_kv, dim_k, dim_v, false);
+}
+
+int graph_kv_layer_of_keys(struct graph *g, int n_head_kv, int dim_k, int dim_v)
+{
+    return add_kv_layer(g, n_head_kv, dim_k, dim_v, true);
 }
 
 struct tensor *graph_kv_write(struct graph *g, const char *name, struct tensor *x, int layer, enum kv_part part)
@@ -381,6 +392,8 @@ struct tensor *graph_kv_write(struct graph *g, const char *name, struct tensor *
         return NULL;
     if (layer < 0 || layer >= g->n_kv)
         return graph_refuse(g, "%s: there is no KV layer %d", n->name, layer);
+    if (part == KV_VALUE && g->kv[layer].keys_only)
+        return graph_refuse(g, "%s: KV layer %d stores keys alone", n->name, layer);
     int dim = part == KV_KEY ? g->kv[layer].dim_k : g->kv[layer].dim_v, heads = g->kv[layer].n_head_kv;
     if (x->width != (int64_t)heads * dim)
         return graph_refuse(g, "%s: %s has %lld columns, the KV layer %d heads of %d", n->name, x->name,
@@ -395,7 +408,7 @@ static bool take_kv(struct graph *g, struct tensor *n, int i, struct tensor *x, 
 {
     if (!take_source_of(g, n, i, x, OP_KV_WRITE))
         return false;
-    if (x->p.kv.part != part)
+    if (x->p.kv.part != part && !g->kv[x->p.kv.layer].keys_only)
         return graph_refuse(g, "%s: %s writes %s, wanted are %s", n->name, x->name, part == KV_KEY ? "values" : "keys",
                             part == KV_KEY ? "keys" : "values");
     return true;
@@ -524,6 +537,8 @@ struct tensor *graph_route(struct graph *g, const char *name, struct tensor *log
     struct tensor *n = begin_node(g, OP_ROUTE, name);
     if (!take_source(g, n, 0, logits) || !take_number(g, n, "scale", p.scale, -FLT_MAX))
         return NULL;
+    if (p.kind == ROUTE_EACH)
+        return graph_refuse(g, "%s: a route of this kind has no logits", n->name);
     if (p.n_used < 1 || p.n_used > logits->width)
         return graph_refuse(g, "%s: %d experts used of %lld", n->name, p.n_used, (long long)logits->width);
     if (!take_vector(g, n, 0, bias, logits->width) || !take_groups(g, n, logits->width, &p))
@@ -540,12 +555,25 @@ struct tensor *graph_route(struct graph *g, const char *name, struct tensor *log
     return finish_node(g, n, 2 * (int64_t)p.n_used);
 }
 
+struct tensor *graph_route_each(struct graph *g, const char *name, struct tensor *rows, int n)
+{
+    struct tensor *node = begin_node(g, OP_ROUTE, name);
+    if (!take_source(g, node, 0, rows))
+        return NULL;
+    if (n < 1)
+        return graph_refuse(g, "%s: %d experts", node->name, n);
+    node->p.route.kind = ROUTE_EACH;
+    node->p.route.n_used = n;
+    node->p.route.scale = 1;
+    return finish_node(g, node, 2 * (int64_t)n);
+}
+
 struct tensor *graph_expert_matmul(struct graph *g, const char *name, struct tensor *x, const struct weight *w,
                                    const struct weight *bias, struct tensor *route)
 {
     struct tensor *n = begin_node(g, OP_EXPERT_MATMUL, name);
     if (!take_source(g, n, 0, x) || !take_source_of(g, n, 1, route, OP_ROUTE) ||
-        !take_weight(g, n, 0, w, route->src[0]->width))
+        !take_weight(g, n, 0, w, route_experts(route)))
         return NULL;
     int n_used = route->p.route.n_used;
     if (x->width != w->ne[0] && x->width != n_used * w->ne[0])
@@ -701,6 +729,22 @@ struct tensor *graph_slice(struct graph *g, const char *name, struct tensor *x, 
     node->p.slice.group = group;
     node->p.slice.from = from;
     return finish_node(g, node, x->width / group * n);
+}
+
+struct tensor *graph_join(struct graph *g, const char *name, struct tensor *a, int64_t first, struct tensor *b,
+                          int64_t second)
+{
+    struct tensor *n = begin_node(g, OP_JOIN, name);
+    if (!take_source(g, n, 0, a) || !take_source(g, n, 1, b))
+        return NULL;
+    const int64_t parts = first >= 1 && a->width % first == 0 ? a->width / first : 0;
+    if (!parts || second < 1 || (b->width != second && b->width != parts * second))
+        return graph_refuse(g, "%s: %lld columns of each of %s, which has %lld, and %lld of %s, which has %lld",
+                            n->name, (long long)first, a->name, (long long)a->width, (long long)second, b->name,
+                            (long long)b->width);
+    n->p.join.first = first;
+    n->p.join.second = second;
+    return finish_node(g, n, parts * (first + second));
 }
 
 struct tensor *graph_expert_sum(struct graph *g, const char *name, struct tensor *x, struct tensor *route)

@@ -22,7 +22,18 @@ enum {
 // What one attention layer keeps in the KV cache for each position.
 struct kv_layer {
     int n_head_kv, dim_k, dim_v;
+    bool keys_only; // values are not stored: they are the first dim_v columns of the keys
 };
+
+// The part of the cache that holds the keys or values of a layer, and how many elements a row has there.
+static inline enum kv_part kv_part_stored(const struct kv_layer *kv, enum kv_part part)
+{
+    return kv->keys_only ? KV_KEY : part;
+}
+static inline int kv_dim_stored(const struct kv_layer *kv, enum kv_part part)
+{
+    return kv_part_stored(kv, part) == KV_KEY ? kv->dim_k : kv->dim_v;
+}
 
 struct graph {
     struct arena arena;
@@ -72,6 +83,8 @@ struct tensor *graph_rope(struct graph *g, const char *name, struct tensor *x, s
                           enum rope_layout layout);
 // Adds a layer to the KV cache. Returns its number, -1 on a fault.
 int graph_kv_layer(struct graph *g, int n_head_kv, int dim_k, int dim_v);
+// The same for a layer that stores keys alone: its values are their first dim_v columns.
+int graph_kv_layer_of_keys(struct graph *g, int n_head_kv, int dim_k, int dim_v);
 // Stores x, the keys or values of this step's tokens, in the KV cache. The result has no columns; attention takes it.
 struct tensor *graph_kv_write(struct graph *g, const char *name, struct tensor *x, int layer, enum kv_part part);
 
@@ -84,7 +97,8 @@ struct attention_params {
     bool chunked; // positions have runs of `window`, and a row sees those of its own run up to its own
 };
 // softmax(scale q.k) v over the positions of the row's sequence up to its own: (rows, n_head * dim_v). Query head h
-// uses KV head h / (n_head / n_head_kv). `key` and `value` are the results of graph_kv_write for this layer.
+// uses KV head h / (n_head / n_head_kv). `key` and `value` are the results of graph_kv_write for this layer; of
+// a layer that stores keys alone, both are the keys.
 struct tensor *graph_attention(struct graph *g, const char *name, struct tensor *q, struct tensor *key,
                                struct tensor *value, struct attention_params p);
 
@@ -128,6 +142,10 @@ struct tensor *graph_selective_scan(struct graph *g, const char *name, struct te
 
 // Columns from .. from + n - 1 of each `group` columns of x: (rows, n * width / group).
 struct tensor *graph_slice(struct graph *g, const char *name, struct tensor *x, int64_t group, int64_t from, int64_t n);
+// The columns of two values in turns: `first` of a, then `second` of b, which are the next ones or, if b has no more
+// than these, the same for all parts: (rows, parts * (first + second)), where a has `first` columns for each part.
+struct tensor *graph_join(struct graph *g, const char *name, struct tensor *a, int64_t first, struct tensor *b,
+                          int64_t second);
 struct tensor *graph_act(struct graph *g, const char *name, struct tensor *x, enum act_kind kind);
 // act(gate) * up; with ACT_NONE the product of two values.
 struct tensor *graph_glu(struct graph *g, const char *name, struct tensor *gate, struct tensor *up, enum act_kind kind);
@@ -152,6 +170,9 @@ struct route_params {
 };
 struct tensor *graph_route(struct graph *g, const char *name, struct tensor *logits, const struct weight *bias,
                            struct route_params p);
+// A route of all rows to n experts, in their order and with weights of 1: matrices that belong to the heads of a row are
+// multiplied like those of experts. `rows` is any value with the rows.
+struct tensor *graph_route_each(struct graph *g, const char *name, struct tensor *rows, int n);
 // The products of x with the matrices of each row's experts: (rows, n_used * rows of W). x has one vector for all
 // experts of a row, or n_used vectors, one for each. bias is F32 with a row for each expert, or NULL.
 struct tensor *graph_expert_matmul(struct graph *g, const char *name, struct tensor *x, const struct weight *w,

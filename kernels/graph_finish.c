@@ -41,7 +41,7 @@ static bool check_kv(struct graph *g)
     }
     for (int i = 0; i < g->n_kv; i++)
         for (int part = 0; part < 2; part++)
-            if (!written[i][part])
+            if (!written[i][part] && !(part == KV_VALUE && g->kv[i].keys_only))
                 return graph_refuse(g, "KV layer %d: its %s are never written", i, part == KV_KEY ? "keys" : "values");
     return true;
 }

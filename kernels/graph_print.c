@@ -23,6 +23,13 @@ static const char *act_name(enum act_kind kind)
     return names[kind];
 }
 
+static const char *route_name(enum route_kind kind)
+{
+    static const char *const names[] = {
+        [ROUTE_SOFTMAX] = "softmax", [ROUTE_SIGMOID] = "sigmoid", [ROUTE_EACH] = "each"};
+    return names[kind];
+}
+
 static void print_attention(const struct tensor *n, struct text *out)
 {
     text_print(out, " kv=%d heads=%d/%d dims=%d,%d scale=%g", n->p.attn.layer, n->p.attn.n_head, n->p.attn.n_head_kv,
@@ -75,8 +82,8 @@ static void print_params(const struct tensor *n, struct text *out)
         text_print(out, " %s=%g", n->op == OP_SCALE ? "factor" : "cap", (double)n->p.scale.factor);
         break;
     case OP_ROUTE:
-        text_print(out, " %s used=%d%s scale=%g", n->p.route.kind == ROUTE_SOFTMAX ? "softmax" : "sigmoid",
-                   n->p.route.n_used, n->p.route.normalise ? " normalised" : "", (double)n->p.route.scale);
+        text_print(out, " %s used=%d%s scale=%g", route_name(n->p.route.kind), n->p.route.n_used,
+                   n->p.route.normalise ? " normalised" : "", (double)n->p.route.scale);
         if (n->p.route.n_group)
             text_print(out, " groups=%d/%d", n->p.route.n_group_used, n->p.route.n_group);
         break;
@@ -89,6 +96,9 @@ static void print_params(const struct tensor *n, struct text *out)
         break;
     case OP_SLICE:
         text_print(out, " of=%lld from=%lld", (long long)n->p.slice.group, (long long)n->p.slice.from);
+        break;
+    case OP_JOIN:
+        text_print(out, " parts=%lld+%lld", (long long)n->p.join.first, (long long)n->p.join.second);
         break;
     case OP_SHORT_CONV:
         text_print(out, " kernel=%d state=%lld", n->p.conv.kernel, (long long)n->p.conv.state);

@@ -8,6 +8,8 @@ enum { KV_ALIGN = 64 };
 // Bytes of the keys or the values of a layer within a page. SIZE_MAX: they do not fit a size_t.
 static size_t part_bytes(struct kv_layer kv, const enum dtype kv_type[2], enum kv_part part)
 {
+    if (kv.keys_only && part == KV_VALUE)
+        return 0;
     size_t row = dtype_row_bytes(kv_type[part], part == KV_KEY ? kv.dim_k : kv.dim_v), bytes;
     if (size_mul(row, (size_t)kv.n_head_kv * KV_PAGE, &bytes) || bytes > SIZE_MAX - KV_ALIGN)
         return SIZE_MAX;
@@ -31,7 +33,7 @@ size_t kv_page_bytes(const struct graph *g, const enum dtype kv_type[2])
 
 size_t kv_layer_offset(const struct graph *g, const enum dtype kv_type[2], int layer, enum kv_part part)
 {
-    return parts_bytes(g, kv_type, 2 * (int64_t)layer + part);
+    return parts_bytes(g, kv_type, 2 * (int64_t)layer + kv_part_stored(&g->kv[layer], part));
 }
 
 size_t state_bytes(const struct graph *g)
@@ -52,14 +54,14 @@ int kv_check(const struct graph *g, const enum dtype kv_type[2], struct error *e
         if (!known || !is_kv_type(kv_type[part]))
             return fail(err, E_USAGE, "the %s cache cannot be of type %s: choose F32, F16, BF16, Q8_0 or Q4_0",
                         part_names[part], known ? dtype_info[kv_type[part]].name : "?");
-        int block = dtype_info[kv_type[part]].block;
         for (int i = 0; i < g->n_kv; i++) {
-            int dim = part == KV_KEY ? g->kv[i].dim_k : g->kv[i].dim_v;
+            const enum dtype type = kv_type[kv_part_stored(&g->kv[i], part)];
+            int dim = part == KV_KEY ? g->kv[i].dim_k : g->kv[i].dim_v, block = dtype_info[type].block;
             if (dim % block != 0)
                 return fail(err, E_USAGE,
                             "the %s cache cannot be of type %s: attention layer %d has heads of %d, no multiple of %d; "
                             "F16 takes any size",
-                            part_names[part], dtype_info[kv_type[part]].name, i, dim, block);
+                            part_names[part], dtype_info[type].name, i, dim, block);
         }
     }
     if (kv_page_bytes(g, kv_type) > PTRDIFF_MAX)

@@ -64,7 +64,8 @@ enum act_kind { ACT_NONE, ACT_SILU, ACT_GELU_TANH, ACT_GELU_ERF, ACT_RELU, ACT_R
 #define SWIGLU_LIMIT 7.0
 enum rope_layout { ROPE_NORM, ROPE_NEOX }; // pairs of columns (2i, 2i+1), or (i, i + n_pairs)
 enum kv_part { KV_KEY, KV_VALUE };
-enum route_kind { ROUTE_SOFTMAX, ROUTE_SIGMOID };
+// ROUTE_EACH chooses all of n_used experts in their order, each with a weight of 1.
+enum route_kind { ROUTE_SOFTMAX, ROUTE_SIGMOID, ROUTE_EACH };
 
 enum { SRC_MAX = 4, WEIGHT_MAX = 2 };
 
@@ -109,6 +110,7 @@ struct tensor {
             int n_group, n_group_used;  // 0: experts have no groups
         } route;
             // src0: logits (rows, n_expert) -> width 2*n_used: weights (float), then expert ids (int32); w0: bias or NULL
+            // ROUTE_EACH: src0: any value of the rows, which is not looked at
         struct { int n_used; bool shared, plain; } expert;
             // EXPERT_MATMUL: src0: (rows, K) if shared, else (rows, n_used*K); src1: route; -> (rows, n_used*w0.rows);
             //   w1: a row of biases for each expert, or NULL
@@ -116,6 +118,9 @@ struct tensor {
             //   of part_j
             // EXPERT_WEIGH: src0: (rows, K); src1: route -> (rows, n_used*K): weight_j * src0
         struct { int64_t group, from; } slice;  // w/group runs of columns, each from column `from` of a group of src0
+        struct { int64_t first, second; } join;
+            // parts of `first` columns of src0, each with `second` columns of src1 behind it: those of the same part, or
+            // all of src1, if that has no more
         struct { int64_t state; int kernel; } conv;   // src0: (tokens, C); w0: (kernel, C), w1: bias or NULL
         struct {
             int64_t state;                                // first float of its state in a slot, here and above
@@ -139,6 +144,12 @@ struct tensor {
 static inline int key_head_of(const struct tensor *n, int h)
 {
     return n->p.delta.grouped ? h / (n->p.delta.n_head / n->p.delta.n_head_k) : h % n->p.delta.n_head_k;
+}
+
+// How many experts a route chooses from.
+static inline int64_t route_experts(const struct tensor *route)
+{
+    return route->p.route.kind == ROUTE_EACH ? route->p.route.n_used : route->src[0]->width;
 }
 
 // The first position that a row of attention at `position` sees; window and chunked: see attention_params.

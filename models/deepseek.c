@@ -1,6 +1,7 @@
 // DeepSeek 1 and families of its form: the block of Llama, where the first layers have a feed-forward and the others a
 // mixture of experts, to which an expert that all rows use is added. dots.llm1, Ling (BailingMoE), GLM 4.5 and later, and
 // ERNIE 4.5 MoE differ in how experts are chosen.
+#include "models/blocks/latent_attention.h"
 #include "models/families.h"
 
 #include <math.h>
@@ -23,6 +24,18 @@ static struct tensor *experts(struct build *b, struct tensor *x, const struct ex
     return n_shared ? shared_expert(b, x, y, n_shared, ACT_SILU) : y;
 }
 
+// x plus the mixture of the normed x, or plus its feed-forward: (n, n_embd).
+static struct tensor *second_half(struct build *b, struct tensor *x, const char *norm, bool dense,
+                                  const struct experts *e, int n_shared)
+{
+    struct tensor *y = build_norm(b, norm, x); // (n, n_embd)
+    if (dense)
+        y = feed_forward(b, y, b->n_ff[b->layer], ACT_SILU, SCALED_NOT); // (n, n_embd)
+    else
+        y = experts(b, y, e, n_shared);           // (n, n_embd)
+    return graph_add(b->g, "ffn_residual", x, y); // (n, n_embd)
+}
+
 // A block with a mixture, or with a feed-forward if `dense` is set. ffn_norm: the name of the norm in its middle.
 static struct tensor *block(struct build *b, int layer, struct tensor *x, const struct attention *a,
                             const char *ffn_norm, bool dense, const struct experts *e, int n_shared)
@@ -31,10 +44,7 @@ static struct tensor *block(struct build *b, int layer, struct tensor *x, const 
     struct tensor *y = build_norm(b, "attn_norm", x); // (n_tok, n_embd)
     y = attention(b, y, a);                           // (n_tok, n_head * dim_v)
     x = attention_residual(b, x, y);                  // (n, n_embd)
-
-    y = build_norm(b, ffn_norm, x);                                                                    // (n, n_embd)
-    y = dense ? feed_forward(b, y, b->n_ff[layer], ACT_SILU, SCALED_NOT) : experts(b, y, e, n_shared); // (n, n_embd)
-    return graph_add(b->g, "ffn_residual", x, y);                                                      // (n, n_embd)
+    return second_half(b, x, ffn_norm, dense, e, n_shared);
 }
 
 struct tensor *build_deepseek(struct build *b)
@@ -51,6 +61,65 @@ struct tensor *build_deepseek(struct build *b)
         struct attention a = attention_of(b, i);
         a.angles = angles, a.layout = ROPE_NORM;
         x = block(b, i, x, &a, "ffn_norm", i < n_lead, &e, n_shared);
+    }
+    return build_output(b, x); // (n, n_vocab)
+}
+
+// Whether the experts of a file that does not say so are chosen by sigmoids, as in GLM 4.7 Flash.
+static bool is_glm_flash(const struct build *b)
+{
+    return (b->n_layer == 47 || b->n_layer == 48) && b->n_vocab == 154880;
+}
+
+// The scale of the scores grows with the context that YaRN adds. The file's multiplier is a tenth of the paper's
+// `mscale_all_dim`, and where there is one the rotated columns do not grow.
+static void read_yarn(struct build *b, struct rope *rope, struct latent_attention *a)
+{
+    const double multiplier = (double)hparam_factor_or(&b->h, "rope.scaling.yarn_log_multiplier", 0);
+    if (rope->scaling != ROPE_SCALING_YARN || rope->factor <= 1)
+        return;
+    rope->log_multiplier = multiplier != 0;
+    double growth = rope->attn_factor * (1 + multiplier * log(rope->factor));
+    if (multiplier == 0)
+        growth *= 1 + 0.1 * log(rope->factor);
+    a->scale *= (float)(growth * growth);
+}
+
+// The growth of queries by their position (Mistral Large 3): a rotation by no angle, with a factor.
+static struct tensor *build_growth(struct build *b, const struct latent_attention *a)
+{
+    const float growth = hparam_factor_or(&b->h, "attention.temperature_scale", 0);
+    if (growth == 0)
+        return NULL;
+    const int period = (int)hparam_int(&b->h, "attention.temperature_length", 1, INT32_MAX);
+    const int pairs = (a->absorbed ? a->rank_kv + a->dim_rot : a->dim_k) / 2;
+    double *still = ARENA_ARRAY(&b->g->arena, double, (size_t)MAX(pairs, 1)); // zeros
+    if (!still) {
+        fail_first(b->h.fault, E_MEMORY, "out of memory for %d frequencies", pairs);
+        return NULL;
+    }
+    return graph_growing_rope_table(b->g, "attn_growth", pairs, still, 1, growth, period, 0);
+}
+
+struct tensor *build_deepseek2(struct build *b)
+{
+    build_read_rms(b);
+    build_skip_prediction(b);
+    struct tensor *x = build_embed(b, 1); // (n_tok, n_embd)
+    struct experts e = experts_require(b);
+    experts_read_width(b, &e);
+    experts_read_choice(b, &e, is_glm_flash(b) ? ROUTE_SIGMOID : ROUTE_SOFTMAX);
+    e.unscaled = true;
+    const int n_lead = read_lead(b), n_shared = read_shared(b, e.n_ff);
+    struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
+    struct latent_attention a = latent_attention_read(b, rope.n_rot);
+    read_yarn(b, &rope, &a);
+    a.angles = build_rope(b, "rope", &rope, NULL); // (n_tok, n_rot)
+    a.growth = build_growth(b, &a);
+    for (int i = 0; i < b->n_layer; i++) {
+        build_layer(b, i);
+        x = latent_attention(b, x, build_norm(b, "attn_norm", x), &a); // (n, n_embd)
+        x = second_half(b, x, "ffn_norm", i < n_lead, &e, n_shared);   // (n, n_embd)
     }
     return build_output(b, x); // (n, n_vocab)
 }

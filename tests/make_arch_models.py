@@ -259,6 +259,71 @@ def gemma4_forward(m, w, ids):
     return m['logit_cap'] * np.tanh(logits / m['logit_cap']) if 'logit_cap' in m else logits
 
 
+# DeepSeek 2. The forward makes keys and values of every head, which files with attn_k_b and attn_v_b are there to avoid.
+
+def deepseek2_attention(m, w, p, x):
+    n, h, d, rot, rank = len(x), m['heads'], m['dim'], m['n_rot'], m['rank_kv']
+    rest, dv = d - rot, m['dim_v']
+
+    def linear(x, name):
+        return x @ w[p + name + '.weight'].T
+
+    if p + 'attn_q.weight' in w:
+        q = linear(x, 'attn_q')
+    else:
+        q = linear(rms_norm(linear(x, 'attn_q_a'), w[p + 'attn_q_a_norm.weight'], m['eps']), 'attn_q_b')
+    q, kv = q.reshape(n, h, d).copy(), linear(x, 'attn_kv_a_mqa')
+    latent = rms_norm(kv[:, :rank], w[p + 'attn_kv_a_norm.weight'], m['eps'])
+    k, v = np.zeros((n, h, d)), np.zeros((n, h, dv))
+    for t in range(n):
+        turned = rope(m, kv[t, rank:], t, None)
+        for i in range(h):
+            if p + 'attn_kv_b.weight' in w:
+                both = w[p + 'attn_kv_b.weight'].reshape(h, rest + dv, rank)[i] @ latent[t]
+                k[t, i, :rest], v[t, i] = both[:rest], both[rest:]
+            else:
+                k[t, i, :rest] = w[p + 'attn_k_b.weight'][i].T @ latent[t]
+                v[t, i] = w[p + 'attn_v_b.weight'][i] @ latent[t]
+            k[t, i, rest:] = turned
+            q[t, i, rest:] = rope(m, q[t, i, rest:], t, None)
+        q[t] *= 1 + m.get('growth', 0) * math.log(1 + t // m.get('period', 1))
+    return linear(attention(dict(attn_scale=m['attn_scale']), q, k, v, 0), 'attn_output')
+
+
+def deepseek2_experts(m, w, p, x):
+    out = np.zeros_like(x)
+    for t in range(len(x)):
+        logits = w[p + 'ffn_gate_inp.weight'] @ x[t]
+        prob = 1 / (1 + np.exp(-logits)) if m['sigmoid'] else softmax(logits)
+        score = prob + w[p + 'exp_probs_b.bias'] if p + 'exp_probs_b.bias' in w else prob.copy()
+        if m['groups']:
+            of_group = [np.sort(g)[-2:].sum() for g in score.reshape(m['groups'], -1)]
+            for g in np.argsort(-np.array(of_group), kind='stable')[m['groups_used']:]:
+                score.reshape(m['groups'], -1)[g] = -np.inf
+        best = np.argsort(-score, kind='stable')[:m['used']]
+        total = prob[best].sum() if m['normalise'] else 1
+        for e in best:
+            gate, up = w[p + 'ffn_gate_exps.weight'][e] @ x[t], w[p + 'ffn_up_exps.weight'][e] @ x[t]
+            out[t] += m['weights_scale'] * prob[e] / total * (w[p + 'ffn_down_exps.weight'][e] @ (silu(gate) * up))
+    return out
+
+
+def deepseek2_forward(m, w, ids):
+    def norm(x, name):
+        return rms_norm(x, w[name + '.weight'], m['eps'])
+
+    def gated(x, p, kind):
+        gate, up = (x @ w[f'{p}ffn_{c}{kind}.weight'].T for c in ('gate', 'up'))
+        return (silu(gate) * up) @ w[f'{p}ffn_down{kind}.weight'].T
+    x = w['token_embd.weight'][ids]
+    for i in range(m['layers']):
+        p = f'blk.{i}.'
+        x = x + deepseek2_attention(m, w, p, norm(x, p + 'attn_norm'))
+        y = norm(x, p + 'ffn_norm')
+        x = x + (gated(y, p, '') if i < m['lead'] else deepseek2_experts(m, w, p, y) + gated(y, p, '_shexp'))
+    return norm(x, 'output_norm') @ w['output.weight'].T
+
+
 # ---- The models
 
 LAYER_NORM = ('gpt2', 'gptneox', 'stablelm')
@@ -455,6 +520,81 @@ def make_gemma4(name, out, **own):
         f.write(struct.pack('<ii', N_TOKENS, VOCAB) + ids.astype('int32').tobytes() + logits.astype('float32').tobytes())
 
 
+def deepseek2_block(t, m, i):
+    p, e, h, d, rank, rest = f'blk.{i}.', m['embd'], m['heads'], m['dim'], m['rank_kv'], m['dim'] - m['n_rot']
+    for name in ('attn_norm', 'ffn_norm'):
+        t.gain(p + name, e)
+    if m['rank_q']:
+        t.matrix(p + 'attn_q_a', m['rank_q'], e)
+        t.gain(p + 'attn_q_a_norm', m['rank_q'])
+        t.matrix(p + 'attn_q_b', h * d, m['rank_q'], 2.0)
+    else:
+        t.matrix(p + 'attn_q', h * d, e, 2.0)
+    t.matrix(p + 'attn_kv_a_mqa', rank + m['n_rot'], e)
+    t.gain(p + 'attn_kv_a_norm', rank)
+    if m['absorbed']:
+        t.matrix(p + 'attn_k_b', rank, rest, 1.0, h)
+        t.matrix(p + 'attn_v_b', m['dim_v'], rank, 1.0, h)
+    else:
+        t.matrix(p + 'attn_kv_b', h * (rest + m['dim_v']), rank)
+    t.matrix(p + 'attn_output', e, h * m['dim_v'])
+    f, n = (m['ff'], None) if i < m['lead'] else (m['expert_ff'], m['experts'])
+    for name, rows, k in (('gate', f, e), ('up', f, e), ('down', e, f)):
+        t.matrix(p + f'ffn_{name}' + ('_exps' if n else ''), rows, k, 1.5, n)
+    if n:
+        t.matrix(p + 'ffn_gate_inp', n, e, 2.0)
+        if m['sigmoid']:
+            t.vector(p + 'exp_probs_b.bias', n, 0, 0.3)
+        for name, rows, k in (('gate', 2 * f, e), ('up', 2 * f, e), ('down', e, 2 * f)):
+            t.matrix(p + f'ffn_{name}_shexp', rows, k, 1.5)
+
+
+def make_deepseek2(name, out, **own):
+    m = dict(embd=32, heads=3, layers=3, lead=1, ff=48, eps=1e-3, base=500.0, pairs='adjacent', n_rot=32, dim=64, dim_v=32,
+             rank_q=24, rank_kv=64, absorbed=True, experts=8, used=3, expert_ff=16, sigmoid=True, normalise=True,
+             groups=4, groups_used=2, weights_scale=2.5, multiplier=0.0)
+    m.update(own)
+    m['attn_scale'] = 1 / math.sqrt(m['dim'])
+    own_keys = {'attention.head_count_kv': 1 if m['absorbed'] else m['heads']}
+    if m.get('yarn'):
+        m['attn_factor'] = 1 / (1 + 0.1 * math.log(m['scale']))  # what the multiplier is for: nothing grows
+        m['attn_scale'] *= (1 + m['multiplier'] * math.log(m['scale'])) ** 2
+        own_keys |= {'rope.scaling.type': 'yarn', 'rope.scaling.factor': m['scale'],
+                     'rope.scaling.original_context_length': m['orig'],
+                     'rope.scaling.yarn_log_multiplier': m['multiplier']}
+    if 'growth' in m:
+        own_keys |= {'attention.temperature_scale': m['growth'], 'attention.temperature_length': m['period']}
+    if m['absorbed']:
+        own_keys |= {'attention.key_length': m['rank_kv'] + m['n_rot'], 'attention.value_length': m['rank_kv'],
+                     'attention.key_length_mla': m['dim'], 'attention.value_length_mla': m['dim_v']}
+    else:
+        own_keys |= {'attention.key_length': m['dim'], 'attention.value_length': m['dim_v']}
+    if m['rank_q']:
+        own_keys['attention.q_lora_rank'] = m['rank_q']
+    if m['groups']:
+        own_keys |= {'expert_group_count': m['groups'], 'expert_group_used_count': m['groups_used']}
+    own_keys |= {'context_length': 256, 'embedding_length': m['embd'], 'block_count': m['layers'],
+                 'feed_forward_length': m['ff'], 'attention.head_count': m['heads'],
+                 'attention.layer_norm_rms_epsilon': m['eps'], 'attention.kv_lora_rank': m['rank_kv'],
+                 'rope.dimension_count': m['n_rot'], 'rope.freq_base': m['base'],
+                 'leading_dense_block_count': m['lead'], 'expert_feed_forward_length': m['expert_ff'],
+                 'expert_count': m['experts'], 'expert_used_count': m['used'], 'expert_shared_count': 2,
+                 'expert_weights_scale': m['weights_scale'], 'expert_weights_norm': m['normalise'],
+                 'expert_gating_func': 2 if m['sigmoid'] else 1}
+    t = Maker(name)
+    t.matrix('token_embd', VOCAB, m['embd'], 5.0)
+    for i in range(m['layers']):
+        deepseek2_block(t, m, i)
+    t.gain('output_norm', m['embd'])
+    t.matrix('output', VOCAB, m['embd'], 2.0)
+    path = os.path.join(out, f'tiny-{name}.gguf')
+    write_gguf(path, {'general.architecture': 'deepseek2'} | {f'deepseek2.{k}': v for k, v in own_keys.items()}, t.tensors)
+    ids = t.rng.integers(0, VOCAB, N_TOKENS)
+    logits = deepseek2_forward(m, {k: v.astype('float64') for k, v in t.tensors.items()}, ids)
+    with open(path + '.logits', 'wb') as f:
+        f.write(struct.pack('<ii', N_TOKENS, VOCAB) + ids.astype('int32').tobytes() + logits.astype('float32').tobytes())
+
+
 def main(out):
     long_factors = ['rope_factors_long.weight', 'rope_factors_short.weight']
     make('llama', 'llama', out, pairs='adjacent', rope_tensors=['rope_freqs.weight'], factors='rope_freqs.weight')
@@ -486,6 +626,10 @@ def main(out):
                 expert_ff=16)
     make_gemma4('gemma4-extra', out, window=[7, 0, 7, 7, 0], own=2, ff=[32, 32, 64, 64, 64], extra=10,
                 unused_keys=True)
+    make_deepseek2('deepseek2', out, yarn=True, scale=8.0, orig=32, multiplier=0.0707)
+    make_deepseek2('deepseek2-heads', out, absorbed=False, rank_q=0, sigmoid=False, normalise=False, groups=0,
+                   weights_scale=1.0, yarn=True, scale=4.0, orig=64, multiplier=0.1)
+    make_deepseek2('deepseek2-growth', out, growth=0.3, period=7)
     phi3 = dict(dim=8, n_rot=4, fused_gate=True, fused_qkv=True, attn_factor=1.25, window=[9, 9],
                 rope_tensors=long_factors)
     phi3_keys = {'attention.sliding_window': 9, 'rope.scaling.attn_factor': 1.25,

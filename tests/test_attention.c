@@ -15,6 +15,7 @@ struct shape {
     float sinks;              // their size, 0: none
     bool chunked;
     bool exact;
+    bool keys_only; // values are the first dim_v columns of the keys
 };
 
 // Sequences of given lengths in pages that are scattered over the pool, and rows at some of their positions.
@@ -36,14 +37,21 @@ static float scale_of(const struct shape *s)
     return 1.0f / sqrtf((float)s->dim_k);
 }
 
+// The part of a page that has the keys or values.
+static enum kv_part stored(const struct scene *s, enum kv_part part)
+{
+    return s->shape.keys_only ? KV_KEY : part;
+}
+
 static enum dtype type_of(const struct scene *s, enum kv_part part)
 {
     return part == KV_KEY ? s->shape.k_type : s->shape.v_type;
 }
 
+// Of a row in its page.
 static int dim_of(const struct scene *s, enum kv_part part)
 {
-    return part == KV_KEY ? s->shape.dim_k : s->shape.dim_v;
+    return stored(s, part) == KV_KEY ? s->shape.dim_k : s->shape.dim_v;
 }
 
 static uint8_t *page_of(const struct scene *s, int seq, int position, enum kv_part part)
@@ -77,7 +85,7 @@ static void get_row(const struct scene *s, int seq, int position, enum kv_part p
     enum dtype type = type_of(s, part);
     int dim = dim_of(s, part);
     if (kv_in_words(type))
-        kv_words_get(page_of(s, seq, position, part), dim, part, position % KV_PAGE, row);
+        kv_words_get(page_of(s, seq, position, part), dim, stored(s, part), position % KV_PAGE, row);
     dtype_decode[type](kv_in_words(type) ? row : slot_of(s, seq, position, part), x, dim);
 }
 
@@ -108,7 +116,8 @@ static void fill_pool(struct random *r, struct scene *s)
     for (int seq = 0; seq < s->n_seqs; seq++) {
         for (int i = 0; i < s->length[seq]; i++) {
             put_random(r, s, seq, i, KV_KEY);
-            put_random(r, s, seq, i, KV_VALUE);
+            if (!s->shape.keys_only)
+                put_random(r, s, seq, i, KV_VALUE);
         }
     }
 }
@@ -154,8 +163,8 @@ static void scene_fill(struct random *r, struct scene *s)
     s->n_pages = s->n_seqs * s->pages_stride;
     s->pages = malloc((size_t)s->n_pages * sizeof(*s->pages));
     scatter_pages(r, s);
-    s->v_offset = KV_PAGE * dtype_row_bytes(h->k_type, h->dim_k);
-    s->page_bytes = s->v_offset + KV_PAGE * dtype_row_bytes(h->v_type, h->dim_v);
+    s->v_offset = h->keys_only ? 0 : KV_PAGE * dtype_row_bytes(h->k_type, h->dim_k);
+    s->page_bytes = s->v_offset + KV_PAGE * dtype_row_bytes(h->v_type, dim_of(s, KV_VALUE));
     s->pool = guarded_new((size_t)s->n_pages * s->page_bytes, 0);
     fill_pool(r, s);
     s->q = random_floats(r, s->n_rows * h->n_head * h->dim_k, h->magnitude);
@@ -201,6 +210,8 @@ static void scene_run(const struct kernels *k, const struct scene *s, int first,
                                .k = s->pool.data,
                                .v = s->pool.data + s->v_offset,
                                .page_bytes = s->page_bytes,
+                               .v_row_bytes = dtype_row_bytes(h->v_type, dim_of(s, KV_VALUE)),
+                               .v_part = stored(s, KV_VALUE),
                                .k_type = h->k_type,
                                .v_type = h->v_type,
                                .exact = h->exact,
@@ -296,6 +307,29 @@ Test(attention, any_dimension_of_8_bits_is_within_bound)
             check(&r, chunk(h, 150, 1));
             check(&r, chunk(h, 590, 20));
         }
+    }
+}
+
+// Values that are the beginnings of keys, with every way to read them.
+Test(attention, values_may_be_the_first_columns_of_keys)
+{
+    struct random r = seeded("keys alone");
+    const enum dtype types[] = {DT_F32, DT_F16, DT_BF16, DT_Q8_0, DT_Q4_0};
+    const int dims[][2] = {{64, 32}, {96, 64}, {128, 128}, {576, 512}};
+    for (size_t i = 0; i < COUNT_OF(types) * COUNT_OF(dims) * 2; i++) {
+        const enum dtype type = types[i / 2 % COUNT_OF(types)];
+        const int *dim = dims[i / 2 / COUNT_OF(types)];
+        struct shape h = {.what = "keys alone",
+                          .k_type = type,
+                          .v_type = type,
+                          .dim_k = dim[0],
+                          .dim_v = dim[1],
+                          .n_head = dim[0] > 200 ? 20 : 3,
+                          .magnitude = 1,
+                          .exact = i % 2,
+                          .keys_only = true};
+        check(&r, chunk(h, 150, 1));
+        check(&r, chunk(h, 600, dim[0] > 200 ? 2 : 9));
     }
 }
 
@@ -606,6 +640,8 @@ Test(attention, strides_wider_than_the_heads_leave_the_gaps_alone)
                                    .k = s.pool.data,
                                    .v = s.pool.data + s.v_offset,
                                    .page_bytes = s.page_bytes,
+                                   .v_row_bytes = dtype_row_bytes(DT_F16, DIM),
+                                   .v_part = KV_VALUE,
                                    .k_type = DT_F16,
                                    .v_type = DT_F16,
                                    .scratch = scratch_new()};

@@ -595,7 +595,7 @@ Test(kv, sizes_that_do_not_fit_are_not_wrapped)
     static const enum dtype f32[2] = {DT_F32, DT_F32};
     struct kv_layer *large = malloc(sizeof(*large) * (1 << 12));
     for (int i = 0; i < 1 << 12; i++)
-        large[i] = (struct kv_layer){INT_MAX, INT_MAX, INT_MAX}; // more than a graph takes, to reach the checks
+        large[i] = (struct kv_layer){INT_MAX, INT_MAX, INT_MAX, false}; // more than a graph takes, to reach the checks
     struct graph many = {.kv = large, .n_kv = 1 << 12};
     struct error err;
     cr_assert_eq(kv_page_bytes(&many, f32), SIZE_MAX);

@@ -316,7 +316,7 @@ static struct ptx_fused qkv(enum dtype type, enum dtype values, enum dtype kv, b
             n[s->n_nodes++].rope.layout = neox ? ROPE_NEOX : ROPE_NORM;
         }
         n[s->n_nodes] = (struct ptx_fused_node){.kind = FUSED_KV, .a = s->n_nodes - 1, .param = 8, .store = -1};
-        n[s->n_nodes++].kv = (struct ptx_kv){1 << 20, 0, 128, kv};
+        n[s->n_nodes++].kv = (struct ptx_kv){1 << 20, 0, 128, kv, 0};
     }
     return f;
 }

@@ -96,17 +96,30 @@ static void check_golden(bool exact, const struct golden *cases, size_t n)
 // only in the long suite, where EVERY_MODEL is defined.
 #define FLOATS 1e-9
 static const struct golden floats[] = {
-    {"arch/tiny-llama.gguf", FLOATS},        {"arch/tiny-llama-moe.gguf", FLOATS},
-    {"arch/tiny-qwen3moe.gguf", FLOATS},     {"arch/tiny-gemma2.gguf", FLOATS},
-    {"arch/tiny-gpt2.gguf", FLOATS},         {"arch/tiny-phi3-long.gguf", FLOATS},
-    {"arch/tiny-gemma4-extra.gguf", FLOATS}, {"arch/tiny-gemma4-moe.gguf", FLOATS},
+    {"arch/tiny-llama.gguf", FLOATS},
+    {"arch/tiny-llama-moe.gguf", FLOATS},
+    {"arch/tiny-qwen3moe.gguf", FLOATS},
+    {"arch/tiny-gemma2.gguf", FLOATS},
+    {"arch/tiny-gpt2.gguf", FLOATS},
+    {"arch/tiny-phi3-long.gguf", FLOATS},
+    {"arch/tiny-gemma4-extra.gguf", FLOATS},
+    {"arch/tiny-gemma4-moe.gguf", FLOATS},
+    {"arch/tiny-deepseek2.gguf", FLOATS},
 #ifdef EVERY_MODEL
-    {"arch/tiny-gemma4.gguf", FLOATS},       {"arch/tiny-llama-linear.gguf", FLOATS},
-    {"arch/tiny-llama-yarn.gguf", FLOATS},   {"arch/tiny-qwen2.gguf", FLOATS},
-    {"arch/tiny-qwen3.gguf", FLOATS},        {"arch/tiny-phi3-short.gguf", FLOATS},
-    {"arch/tiny-gptneox.gguf", FLOATS},      {"arch/tiny-stablelm.gguf", FLOATS},
-    {"arch/tiny-stablelm-12b.gguf", FLOATS}, {"arch/tiny-smollm3.gguf", FLOATS},
-    {"arch/tiny-olmo.gguf", FLOATS},         {"arch/tiny-olmo2.gguf", FLOATS},
+    {"arch/tiny-gemma4.gguf", FLOATS},
+    {"arch/tiny-llama-linear.gguf", FLOATS},
+    {"arch/tiny-llama-yarn.gguf", FLOATS},
+    {"arch/tiny-qwen2.gguf", FLOATS},
+    {"arch/tiny-qwen3.gguf", FLOATS},
+    {"arch/tiny-phi3-short.gguf", FLOATS},
+    {"arch/tiny-gptneox.gguf", FLOATS},
+    {"arch/tiny-stablelm.gguf", FLOATS},
+    {"arch/tiny-stablelm-12b.gguf", FLOATS},
+    {"arch/tiny-smollm3.gguf", FLOATS},
+    {"arch/tiny-olmo.gguf", FLOATS},
+    {"arch/tiny-olmo2.gguf", FLOATS},
+    {"arch/tiny-deepseek2-heads.gguf", FLOATS},
+    {"arch/tiny-deepseek2-growth.gguf", FLOATS},
 #endif
 };
 
@@ -177,6 +190,7 @@ static const struct golden arch[] = {
     {"arch/qwen2moe-moe.gguf", FLOATS},
     {"more/qwen3vlmoe-moe.gguf", FLOATS},
     {"arch/glm4moe-moe.gguf", FLOATS},
+    {"arch/deepseek2-moe.gguf", FLOATS},
     {"more/deepseek-moe.gguf", FLOATS},
     {"more/dots1-moe.gguf", FLOATS},
     {"more/bailingmoe-moe.gguf", FLOATS},

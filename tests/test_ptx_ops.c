@@ -169,6 +169,7 @@ struct reference {
     struct ref_run run;
     struct step step;
     size_t kv_offset[1][2];
+    struct kv_layer kv_layer;
     double sums[4096];
     float decoded[4096];
     enum dtype kv_type[2];
@@ -200,6 +201,7 @@ static struct reference *reference_new(enum op op, enum rows rows, int64_t width
     l->run = (struct ref_run){.step = &l->step,
                               .values = l->values,
                               .kv_type = l->kv_type,
+                              .kv_layers = &l->kv_layer,
                               .kv_offset = (const size_t(*)[2])l->kv_offset,
                               .decoded = l->decoded,
                               .sums = l->sums};
@@ -404,6 +406,7 @@ static void check_write(enum dtype type, int64_t dim)
     struct card *c = card_new(kv, all);
     struct reference *l = reference_new(OP_KV_WRITE, ROWS_TOKENS, 0, (int64_t[]){HEADS * dim, 0, 0}, 3);
     l->kv_type[KV_KEY] = type;
+    l->kv_layer = (struct kv_layer){HEADS, (int)dim, (int)dim, false};
     l->kv_offset[0][KV_KEY] = OFFSET;
     l->run.kv = kv;
     l->run.page_bytes = page;
@@ -421,7 +424,7 @@ static void check_write(enum dtype type, int64_t dim)
     uint64_t args[] = {c->positions, c->tables, c->pages, source(c, l, 0)};
     for (size_t i = 0; i < COUNT_OF(args); i++)
         arg(c, args[i]);
-    struct ptx_kv_write w = {7, HEADS, {(uint32_t)page, OFFSET, (uint32_t)dim, type}};
+    struct ptx_kv_write w = {7, HEADS, {(uint32_t)page, OFFSET, (uint32_t)dim, type, 0}};
     cr_assert_eq(ptx_emit_kv_write(&c->p, &w, &c->launch, &c->err), 0, "%s", c->err.text);
     launch(c);
     ref_node(&l->run, &l->node);
@@ -465,6 +468,7 @@ static void check_attend(enum dtype type, struct heads h)
     struct card *c = card_new(kv, all);
     struct reference *l = reference_new(OP_ATTENTION, ROWS_TOKENS, h.n * h.dim_v, (int64_t[]){h.n * h.dim_k, 0, 0}, 2);
     l->kv_type[0] = l->kv_type[1] = type;
+    l->kv_layer = (struct kv_layer){h.n_kv, h.dim_k, h.dim_v, false};
     l->kv_offset[0][1] = v_at;
     l->run.kv = kv;
     l->run.page_bytes = page;
@@ -479,8 +483,8 @@ static void check_attend(enum dtype type, struct heads h)
                            ROWS_TOKENS,
                            (uint32_t)h.n,
                            (uint32_t)h.n_kv,
-                           {(uint32_t)page, 0, (uint32_t)h.dim_k, type},
-                           {(uint32_t)page, (uint32_t)v_at, (uint32_t)h.dim_v, type},
+                           {(uint32_t)page, 0, (uint32_t)h.dim_k, type, 0},
+                           {(uint32_t)page, (uint32_t)v_at, (uint32_t)h.dim_v, type, 0},
                            0.3f,
                            h.softcap,
                            (uint32_t)h.window,
@@ -688,7 +692,7 @@ Test(ptx_ops, first_logits_are_those_of_the_host)
 Test(ptx_ops, sizes_that_cannot_be_are_refused)
 {
     struct card *c = card_new(NULL, 0);
-    struct ptx_kv kv = {1 << 20, 0, 33, DT_Q8_0};
+    struct ptx_kv kv = {1 << 20, 0, 33, DT_Q8_0, 0};
     cr_expect(ptx_emit_norm(&c->p, &(struct ptx_norm){.width = 10, .group = 4, .eps = 1}, &c->launch, &c->err) < 0);
     cr_expect(ptx_emit_norm(&c->p, &(struct ptx_norm){.width = 8, .group = 4, .eps = NAN}, &c->launch, &c->err) < 0);
     cr_expect(ptx_emit_kv_write(&c->p, &(struct ptx_kv_write){7, 1, kv}, &c->launch, &c->err) < 0);

@@ -104,6 +104,11 @@ static const uint8_t *page_rows(const struct work *w, const uint8_t *base, int32
     return base + (size_t)w->pages[at / KV_PAGE] * w->a->page_bytes;
 }
 
+static size_t k_row_bytes(const struct attention_args *a)
+{
+    return dtype_row_bytes(a->k_type, a->dim_k);
+}
+
 // Returns whether the tiles can read a type's rows in place in the page: floats, in whole LANES.
 static bool plain(enum dtype type, int dim)
 {
@@ -122,8 +127,7 @@ static void set_next(struct work *w, int32_t at, int32_t first, int32_t hi, enum
         next_part = part == KV_KEY ? KV_VALUE : KV_KEY;
     }
     w->next = next < w->hi ? page_rows(w, next_part == KV_KEY ? a->k : a->v, next) : NULL;
-    w->next_row_bytes =
-        next_part == KV_KEY ? dtype_row_bytes(a->k_type, a->dim_k) : dtype_row_bytes(a->v_type, a->dim_v);
+    w->next_row_bytes = next_part == KV_KEY ? k_row_bytes(a) : a->v_row_bytes;
 }
 
 // Returns how many bytes ahead of the row that is read data is prefetched: a whole page at most.
@@ -157,17 +161,16 @@ static void decode_words(const uint8_t *page, enum kv_part part, int row, int n,
 }
 
 // Decodes rows [row, row + n) of a page to float32 rows that are `stride` floats apart, padded with zeros to whole
-// LANES.
-static void decode_rows(enum dtype type, enum kv_part part, const uint8_t *page, int row, int n, int dim, float *out,
-                        int stride)
+// LANES. row_bytes: from a row of the page to the next.
+static void decode_rows(enum dtype type, enum kv_part part, const uint8_t *page, size_t row_bytes, int row, int n,
+                        int dim, float *out, int stride)
 {
     if (kv_in_words(type)) {
         decode_words(page, part, row, n, dim, out, stride);
         return;
     }
-    size_t row_bytes = dtype_row_bytes(type, dim);
     page += (size_t)row * row_bytes;
-    if (dim == stride) {
+    if (dim == stride && row_bytes == dtype_row_bytes(type, dim)) {
         ISA_FN(decode_table)[type](page, out, (int64_t)n * dim);
         return;
     }
@@ -249,7 +252,7 @@ static void scores_by_rows(const struct work *w, int32_t at, int lo, int hi)
     }
     for (int row = lo, end; row < hi; row = end) {
         end = MIN(row + KEY_ROWS, hi);
-        decode_rows(a->k_type, KV_KEY, page, row, end - row, a->dim_k, w->page, w->stride_k);
+        decode_rows(a->k_type, KV_KEY, page, k_row_bytes(a), row, end - row, a->dim_k, w->page, w->stride_k);
         score_tiles_of_rows(w, (struct key_rows){DT_F32, (const char *)w->page, row, page}, at, row, end);
     }
 }
@@ -269,7 +272,7 @@ static void transpose_page(const struct work *w, const uint8_t *page, int lo, in
         } else if (as_is) {
             transpose_rows(DT_F32, rows, row_bytes, w->stride_k, w->page + key);
         } else {
-            decode_rows(a->k_type, KV_KEY, page, key, VEC, a->dim_k, w->rows, w->stride_k);
+            decode_rows(a->k_type, KV_KEY, page, k_row_bytes(a), key, VEC, a->dim_k, w->rows, w->stride_k);
             transpose_rows(DT_F32, (const char *)w->rows, (size_t)w->stride_k * sizeof(float), w->stride_k,
                            w->page + key);
         }
@@ -452,7 +455,7 @@ static struct value_step value_step(const struct work *w, int32_t at, int32_t lo
 static void add_plain_values(struct work *w, int32_t lo, int32_t hi)
 {
     const struct attention_args *a = w->a;
-    const size_t row_bytes = dtype_row_bytes(a->v_type, a->dim_v), ahead = page_ahead(w, row_bytes);
+    const size_t row_bytes = a->v_row_bytes, ahead = page_ahead(w, row_bytes);
     const int turn = KV_PAGE - (int)(ahead / row_bytes);
     int32_t first = lo / KV_PAGE * KV_PAGE;
     for (int32_t at = first; at < hi; at += KV_PAGE) {
@@ -480,8 +483,8 @@ static void decode_values(const struct work *w, int32_t at, int lo, int hi)
     int stride = value_stride(w->stride_v);
     for (int i = lo, n; i < hi; i += n) {
         n = MIN(hi - i, VALUE_ROWS);
-        fetch_rows(w, page, dtype_row_bytes(a->v_type, a->dim_v), i, i + n);
-        decode_rows(a->v_type, KV_VALUE, page, i, n, a->dim_v, w->page + i * stride, stride);
+        fetch_rows(w, page, a->v_row_bytes, i, i + n);
+        decode_rows(a->v_type, a->v_part, page, a->v_row_bytes, i, n, a->dim_v, w->page + i * stride, stride);
     }
 }
 
@@ -527,12 +530,17 @@ static void add_value_words(struct work *w, int32_t lo, int32_t hi)
 {
     const struct attention_args *a = w->a;
     const int32_t first = lo / KV_PAGE * KV_PAGE;
+    _Alignas(64) uint8_t turned[KV_BLOCK_PART];
     for (int32_t at = first; at < hi; at += KV_PAGE) {
         const uint8_t *page = page_rows(w, a->v, at);
         set_next(w, at, first, hi, KV_VALUE);
-        fetch_rows(w, page, dtype_row_bytes(a->v_type, a->dim_v), 0, KV_PAGE);
-        for (int d = 0; d < a->dim_v; d += KV_BLOCK)
-            add_block(w, page + d / KV_BLOCK * KV_BLOCK_PART, d, at, MAX(0, lo - at), MIN(KV_PAGE, hi - at));
+        fetch_rows(w, page, a->v_row_bytes, 0, KV_PAGE);
+        for (int d = 0; d < a->dim_v; d += KV_BLOCK) {
+            const uint8_t *block = page + d / KV_BLOCK * KV_BLOCK_PART;
+            if (a->v_part == KV_KEY)
+                block = turn_block(block, turned);
+            add_block(w, block, d, at, MAX(0, lo - at), MIN(KV_PAGE, hi - at));
+        }
     }
 }
 

@@ -38,6 +38,32 @@ enum {
 #endif
 };
 
+// ---- keys that are values, too
+
+typedef uint8_t word_bytes __attribute__((vector_size(16)));
+
+#ifdef __clang__
+#define WORD_SHUFFLE(a, ...) __builtin_shufflevector(a, a, __VA_ARGS__)
+#else
+#define WORD_SHUFFLE(a, ...) __builtin_shuffle(a, (word_bytes){__VA_ARGS__})
+#endif
+
+// Arranges a block of keys as one of values, in `turned`, which has room for a block. Returns it. Both layouts have 16
+// bytes for four dimensions of four slots side by side, one with the dimensions of a slot together, one with the slots
+// of a dimension.
+INLINE const uint8_t *turn_block(const uint8_t *block, uint8_t *turned)
+{
+    for (int i = 0; i < KV_BLOCK; i += 4)
+        for (int slot = 0; slot < KV_PAGE; slot += 4) {
+            word_bytes b;
+            memcpy(&b, block + kv_code_at(KV_KEY, slot, i), sizeof b);
+            b = WORD_SHUFFLE(b, 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+            memcpy(turned + kv_code_at(KV_VALUE, slot, i), &b, sizeof b);
+        }
+    memcpy(turned + KV_BLOCK_SCALES, block + KV_BLOCK_SCALES, KV_PAGE * 2);
+    return turned;
+}
+
 // ---- integers of 16 bits
 
 // Two inverse powers of two: floats times `to` become 16-bit integers, and sums of integer products times `from` are

@@ -80,6 +80,18 @@ static void do_slice(const struct item *it, const struct tensor *n)
                    (size_t)width * sizeof(float));
 }
 
+static void do_join(const struct item *it, const struct tensor *n)
+{
+    const int64_t first = n->p.join.first, second = n->p.join.second, parts = n->src[0]->width / first;
+    const bool same = n->src[1]->width == second;
+    for (int row = it->row0; row < it->row1; row++)
+        for (int64_t i = 0; i < parts; i++) {
+            float *y = at(it, n, row, i * (first + second));
+            memcpy(y, at(it, n->src[0], row, i * first), (size_t)first * sizeof(float));
+            memcpy(y + first, at(it, n->src[1], row, same ? 0 : i * second), (size_t)second * sizeof(float));
+        }
+}
+
 // ---- Operations on whole rows or on heads
 
 static void do_norm(const struct item *it, const struct tensor *n)
@@ -146,6 +158,15 @@ static void do_quantize(const struct item *it, const struct tensor *n)
     }
 }
 
+// Weights of 1, and then the numbers of all experts.
+static void route_each(int n, float *y)
+{
+    for (int32_t j = 0; j < n; j++) {
+        y[j] = 1;
+        memcpy(y + n + j, &j, sizeof j);
+    }
+}
+
 static void do_route(const struct item *it, const struct tensor *n)
 {
     _Static_assert(2 * SCORED_EXPERTS_MAX * sizeof(float) <= SCRATCH_BYTES, "the scores of experts fit the scratch");
@@ -154,7 +175,10 @@ static void do_route(const struct item *it, const struct tensor *n)
                                  n->p.route.n_group,   n->p.route.n_group_used, (float *)it->local};
     for (int row = it->row0; row < it->row1; row++) {
         float *y = at(it, n, row, 0);
-        it->run->k->route(&a, at(it, n->src[0], row, 0), y, (int32_t *)(y + a.n_used));
+        if (a.kind == ROUTE_EACH)
+            route_each(a.n_used, y);
+        else
+            it->run->k->route(&a, at(it, n->src[0], row, 0), y, (int32_t *)(y + a.n_used));
     }
 }
 
@@ -362,7 +386,9 @@ static void do_attention(const struct item *it, const struct tensor *n)
     int dim_v = n->p.attn.dim_v;
     int64_t kv_head = it->col0 / (group * dim_v);
     size_t head = (size_t)kv_head * KV_PAGE;
-    const enum dtype *type = p->options.kv_type;
+    const enum kv_part part_v = kv_part_stored(&p->graph->kv[layer], KV_VALUE);
+    const enum dtype type_k = p->options.kv_type[KV_KEY], type_v = p->options.kv_type[part_v];
+    const size_t v_row_bytes = dtype_row_bytes(type_v, kv_dim_stored(&p->graph->kv[layer], KV_VALUE));
     const uint8_t *kv = buffer_data(s->kv);
     struct attention_args a = {
         .q = at(it, n->src[0], it->row0, kv_head * group * dim_k),
@@ -382,11 +408,13 @@ static void do_attention(const struct item *it, const struct tensor *n)
         .seqs = s->seqs + it->row0,
         .pages = s->pages,
         .pages_stride = s->pages_stride,
-        .k = kv + p->kv[layer].part[KV_KEY] + head * dtype_row_bytes(type[KV_KEY], dim_k),
-        .v = kv + p->kv[layer].part[KV_VALUE] + head * dtype_row_bytes(type[KV_VALUE], dim_v),
+        .k = kv + p->kv[layer].part[KV_KEY] + head * dtype_row_bytes(type_k, dim_k),
+        .v = kv + p->kv[layer].part[KV_VALUE] + head * v_row_bytes,
         .page_bytes = p->page_bytes,
-        .k_type = type[KV_KEY],
-        .v_type = type[KV_VALUE],
+        .v_row_bytes = v_row_bytes,
+        .k_type = type_k,
+        .v_type = type_v,
+        .v_part = part_v,
         .exact = p->exact,
         .scratch = it->local,
         .reading = reading_of_floats(r->k, p->reading),

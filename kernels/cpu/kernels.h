@@ -325,8 +325,11 @@ struct attention_args {
     // arranged as kv_words.h describes.
     const uint8_t *k, *v;
     size_t page_bytes; // from page to page
+    size_t
+        v_row_bytes; // from a row of values to the next: more than they need where they are the first columns of keys
     enum dtype k_type, v_type;
-    bool exact; // keys and values of Q8_0 are multiplied as floats, too
+    enum kv_part v_part; // whose layout values have: KV_KEY where they are the first columns of keys
+    bool exact;          // keys and values of Q8_0 are multiplied as floats, too
     void *scratch;
     enum reading reading; // see kernels_reading
 };

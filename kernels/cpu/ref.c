@@ -82,7 +82,7 @@ static int alloc_scratch(struct plan *p, struct error *err)
         if (g->nodes[i]->op == OP_SELECTIVE_SCAN)
             state = MAX(state, (int64_t)g->nodes[i]->p.scan.n_state);
         if (g->nodes[i]->op == OP_ROUTE) // weights, scores, and the scores of groups
-            sums = MAX(sums, 3 * g->nodes[i]->src[0]->width);
+            sums = MAX(sums, 3 * route_experts(g->nodes[i]));
         if (g->nodes[i]->w[0])
             row = MAX(row, g->nodes[i]->w[0]->ne[0]);
     }
@@ -147,6 +147,7 @@ static int ref_run(struct machine *m, struct plan *p, const struct step *s, stru
     struct ref_run r = {.step = s,
                         .values = p->values,
                         .kv_type = p->options.kv_type,
+                        .kv_layers = p->graph->kv,
                         .kv = buffer_data(s->kv),
                         .page_bytes = p->page_bytes,
                         .kv_offset = (const size_t(*)[2])p->kv_offset,

@@ -151,12 +151,13 @@ static void do_rope(const struct ref_run *r, const struct tensor *n)
 // ---- Attention
 
 // Returns the address of the key or value of one KV head at one position of a sequence.
-static uint8_t *kv_at(const struct ref_run *r, int layer, enum kv_part part, int seq, int position, int head, int dim)
+static uint8_t *kv_at(const struct ref_run *r, int layer, enum kv_part part, int seq, int position, int head)
 {
+    const enum dtype type = r->kv_type[kv_part_stored(&r->kv_layers[layer], part)];
     size_t slot = (size_t)seq * (size_t)r->step->pages_stride + (size_t)(position / KV_PAGE);
     size_t row = (size_t)head * KV_PAGE + (size_t)(position % KV_PAGE);
     return r->kv + (size_t)r->step->pages[slot] * r->page_bytes + r->kv_offset[layer][part] +
-           row * dtype_row_bytes(r->kv_type[part], dim);
+           row * dtype_row_bytes(type, kv_dim_stored(&r->kv_layers[layer], part));
 }
 
 static void do_kv_write(const struct ref_run *r, const struct tensor *n)
@@ -165,7 +166,7 @@ static void do_kv_write(const struct ref_run *r, const struct tensor *n)
     int dim = (int)n->p.kv.head_dim, heads = (int)(n->src[0]->width / dim);
     for (int row = 0; row < n_rows(r, n); row++)
         for (int h = 0; h < heads; h++) {
-            void *to = kv_at(r, n->p.kv.layer, part, r->step->seqs[row], r->step->positions[row], h, dim);
+            void *to = kv_at(r, n->p.kv.layer, part, r->step->seqs[row], r->step->positions[row], h);
             dtype_encode[r->kv_type[part]](row_of(r, n->src[0], row) + (size_t)h * (size_t)dim, to, dim);
         }
 }
@@ -183,7 +184,7 @@ struct query {
 static double score(const struct ref_run *r, const struct query *q, int position)
 {
     int dim = q->n->p.attn.dim_k;
-    const uint8_t *key = kv_at(r, q->n->p.attn.layer, KV_KEY, q->seq, position, q->head_kv, dim);
+    const uint8_t *key = kv_at(r, q->n->p.attn.layer, KV_KEY, q->seq, position, q->head_kv);
     dtype_decode[r->kv_type[KV_KEY]](key, r->decoded, dim);
     double s = dot(q->q, r->decoded, dim) * (double)q->n->p.attn.scale, cap = (double)q->n->p.attn.softcap;
     return cap > 0 ? cap * tanh(s / cap) : s;
@@ -194,15 +195,15 @@ static double score(const struct ref_run *r, const struct query *q, int position
 // whose value is 0 (gpt-oss, arXiv 2508.10925).
 static void attend(const struct ref_run *r, const struct query *q, float *out)
 {
-    int dim = q->n->p.attn.dim_v;
+    const int dim = q->n->p.attn.dim_v, layer = q->n->p.attn.layer;
+    const enum dtype type = r->kv_type[kv_part_stored(&r->kv_layers[layer], KV_VALUE)];
     double greatest = q->sink, total = 0;
     for (int j = q->first; j <= q->position; j++)
         greatest = fmax(greatest, score(r, q, j));
     memset(r->sums, 0, (size_t)dim * sizeof(double));
     for (int j = q->first; j <= q->position; j++) {
         double p = exp(score(r, q, j) - greatest);
-        dtype_decode[r->kv_type[KV_VALUE]](kv_at(r, q->n->p.attn.layer, KV_VALUE, q->seq, j, q->head_kv, dim),
-                                           r->decoded, dim);
+        dtype_decode[type](kv_at(r, layer, KV_VALUE, q->seq, j, q->head_kv), r->decoded, dim);
         total += p;
         for (int i = 0; i < dim; i++)
             r->sums[i] += p * (double)r->decoded[i];
@@ -390,17 +391,27 @@ static void route_scores(const struct tensor *n, const float *logits, const doub
 // The least sum by which weights are divided: the smallest normal half-precision number, as in llama.cpp.
 #define ROUTE_SUM_MIN 0x1p-14
 
+static void route_each(int n, float *weights, int32_t *ids)
+{
+    for (int j = 0; j < n; j++)
+        weights[j] = 1, ids[j] = j;
+}
+
 // A row of the result holds the weights of the n_used chosen experts, then their ids as int32.
 static void do_route(const struct ref_run *r, const struct tensor *n)
 {
     int n_used = n->p.route.n_used;
-    int64_t n_expert = n->src[0]->width;
+    int64_t n_expert = route_experts(n);
     double *p = r->sums, *scores = p + n_expert, *of_group = scores + n_expert;
     for (int row = 0; row < n_rows(r, n); row++) {
         const float *logits = row_of(r, n->src[0], row);
         float *weights = row_of(r, n, row);
         int32_t *ids = (int32_t *)(weights + n_used);
         double total = 0;
+        if (n->p.route.kind == ROUTE_EACH) {
+            route_each(n_used, weights, ids);
+            continue;
+        }
         probabilities(n->p.route.kind, logits, n_expert, p);
         route_scores(n, logits, p, scores, of_group);
         for (int j = 0; j < n_used; j++) {
@@ -444,6 +455,18 @@ static void do_expert_combine(const struct ref_run *r, const struct tensor *n)
 }
 
 // Columns from .. from + n - 1 of each group of columns.
+static void do_join(const struct ref_run *r, const struct tensor *n)
+{
+    const int64_t first = n->p.join.first, second = n->p.join.second, parts = n->src[0]->width / first;
+    const bool same = n->src[1]->width == second;
+    for (int row = 0; row < n_rows(r, n); row++)
+        for (int64_t i = 0; i < parts; i++) {
+            float *y = row_of(r, n, row) + i * (first + second);
+            memcpy(y, row_of(r, n->src[0], row) + i * first, (size_t)first * sizeof(float));
+            memcpy(y + first, row_of(r, n->src[1], row) + (same ? 0 : i * second), (size_t)second * sizeof(float));
+        }
+}
+
 static void do_slice(const struct ref_run *r, const struct tensor *n)
 {
     const int64_t group = n->p.slice.group, groups = n->src[0]->width / group, width = n->width / groups;
@@ -608,6 +631,7 @@ void ref_node(const struct ref_run *r, const struct tensor *n)
         [OP_EXPERT_MATMUL] = do_expert_matmul,
         [OP_EXPERT_COMBINE] = do_expert_combine,
         [OP_SLICE] = do_slice,
+        [OP_JOIN] = do_join,
         [OP_SHORT_CONV] = do_short_conv,
         [OP_DELTA_RULE] = do_delta_rule,
         [OP_SELECTIVE_SCAN] = do_selective_scan,

@@ -18,12 +18,13 @@ struct ref_run {
     const enum dtype *kv_type; // [2]
     uint8_t *kv;               // page 0
     size_t page_bytes;
-    const size_t (*kv_offset)[2]; // [n_kv][part] within a page
-    float *states;                // slot 0
-    size_t state_floats;          // of a slot
-    float *state;                 // scratch for the state of one head or column
-    float *decoded;               // scratch for one decoded row of any weight, key or value
-    double *sums;                 // scratch for one row of any node's value
+    const struct kv_layer *kv_layers; // [n_kv]
+    const size_t (*kv_offset)[2];     // [n_kv][part] within a page
+    float *states;                    // slot 0
+    size_t state_floats;              // of a slot
+    float *state;                     // scratch for the state of one head or column
+    float *decoded;                   // scratch for one decoded row of any weight, key or value
+    double *sums;                     // scratch for one row of any node's value
 };
 
 // Computes the value of node n, or writes to the KV cache. The sources of n must have been computed.

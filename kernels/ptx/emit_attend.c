@@ -58,8 +58,8 @@ static struct attend_shape shape_of(const struct ptx_attend *a)
     s.each = ptx_tiles(a->v.dim, s.wide);
     s.per_group = ptx_tiles(s.heads, s.groups);
     s.weights = (uint32_t)align_up(s.per_group * s.groups, 4);
-    s.k_row = (uint32_t)dtype_row_bytes(a->k.type, a->k.dim);
-    s.v_row = (uint32_t)dtype_row_bytes(a->v.type, a->v.dim);
+    s.k_row = ptx_kv_row_bytes(&a->k);
+    s.v_row = ptx_kv_row_bytes(&a->v);
     for (s.round = KV_PAGE; s.round * s.v_row > ROUND_BYTES;)
         s.round /= 2;
     s.places = a->splits + (a->window != 0);

@@ -62,8 +62,8 @@ static struct tile tile_of(const struct ptx_attend *a)
     t.stage = MAX((uint32_t)STAGE_BYTES, 4 * CHUNK * (KEY_STRIDE + t.pair_stride));
     for (t.values = CHUNK; 4 * t.values * t.value_stride > t.stage;)
         t.values /= 2;
-    t.k_row = (uint32_t)dtype_row_bytes(a->k.type, a->k.dim);
-    t.v_row = (uint32_t)dtype_row_bytes(a->v.type, a->v.dim);
+    t.k_row = ptx_kv_row_bytes(&a->k);
+    t.v_row = ptx_kv_row_bytes(&a->v);
     return t;
 }
 

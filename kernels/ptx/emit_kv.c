@@ -19,9 +19,10 @@ int ptx_check_kv(const char *what, const struct ptx_kv *kv, uint32_t heads, stru
         kv->type == DT_F32 || kv->type == DT_F16 || kv->type == DT_BF16 || kv->type == DT_Q8_0 || kv->type == DT_Q4_0;
     if (!known)
         return fail(err, E_GPU, "%s: no cache of that type", what);
-    uint64_t head = (uint64_t)KV_PAGE * dtype_row_bytes(kv->type, kv->dim);
-    if (kv->dim < 1 || kv->dim > 1024 || kv->dim % (uint32_t)dtype_info[kv->type].block || heads < 1 ||
-        kv->page_bytes > INT32_MAX || kv->offset + heads * head > kv->page_bytes)
+    uint64_t head = (uint64_t)KV_PAGE * ptx_kv_row_bytes(kv);
+    const uint32_t block = (uint32_t)dtype_info[kv->type].block;
+    if ((kv->row_dim && (kv->row_dim < kv->dim || kv->row_dim % block)) || kv->dim < 1 || kv->dim > 1024 ||
+        kv->dim % block || heads < 1 || kv->page_bytes > INT32_MAX || kv->offset + heads * head > kv->page_bytes)
         return fail(err, E_GPU, "%s: %u heads of %u of %s in a page of %u bytes", what, heads, kv->dim,
                     dtype_info[kv->type].name, kv->page_bytes);
     return 0;
@@ -31,7 +32,7 @@ int ptx_check_kv(const char *what, const struct ptx_kv *kv, uint32_t heads, stru
 
 enum ptx_strip_guard ptx_kv_guard(const struct ptx_kv *kv, enum ptx_strip_guard whole)
 {
-    return kv->dim % 8 ? PTX_STRIP_ELEMENTS : whole;
+    return kv->dim % 8 || kv->row_dim % 8 ? PTX_STRIP_ELEMENTS : whole;
 }
 
 static void strip_f32(struct ptx *p, enum ptx_strip_guard guard, uint32_t at)

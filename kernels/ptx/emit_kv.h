@@ -26,7 +26,7 @@ enum ptx_strip_guard {
     PTX_STRIP_IF,       // the strip exists if %in is true; otherwise it is zeros
     PTX_STRIP_ELEMENTS, // the first %left (signed) elements exist; the others are zeros
 };
-// Returns PTX_STRIP_ELEMENTS if the dimension is not a multiple of 8: rows then are not aligned to 16 bytes and end
+// Returns PTX_STRIP_ELEMENTS if a dimension is not a multiple of 8: rows then are not aligned to 16 bytes and end
 // within a strip. Otherwise returns `whole`.
 enum ptx_strip_guard ptx_kv_guard(const struct ptx_kv *kv, enum ptx_strip_guard whole);
 void ptx_kv_strip(struct ptx *p, enum dtype type, enum ptx_strip_guard guard, bool shared, uint32_t at,

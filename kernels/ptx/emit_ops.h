@@ -98,7 +98,12 @@ struct ptx_kv {
     uint32_t offset;     // bytes from the start of a page to the keys or values of this layer
     uint32_t dim;        // of a head; a multiple of the type's block
     enum dtype type;     // F32, F16, BF16, Q8_0 or Q4_0
+    uint32_t row_dim;    // elements from one row to the next, where rows are the beginnings of longer ones; 0: dim
 };
+static inline uint32_t ptx_kv_row_bytes(const struct ptx_kv *kv)
+{
+    return (uint32_t)dtype_row_bytes(kv->type, kv->row_dim ? kv->row_dim : kv->dim);
+}
 struct ptx_kv_write {
     uint32_t node, heads;
     struct ptx_kv kv;
@@ -182,6 +187,17 @@ struct ptx_slice {
     uint32_t group, from, n;
 };
 int ptx_emit_slice(struct ptx *p, const struct ptx_slice *s, struct ptx_launch *launch, struct error *err);
+
+// Parts of `first` columns of x, each with `second` columns of z behind it: those of the same part or, if `same`, the
+// columns of z that all parts share. Parameters: step, x, z, y.
+struct ptx_join {
+    uint32_t node;
+    enum rows rows;
+    uint32_t width; // of y
+    uint32_t first, second;
+    bool same;
+};
+int ptx_emit_join(struct ptx *p, const struct ptx_join *j, struct ptx_launch *launch, struct error *err);
 
 // Where a node's part of a state is: float `at` of slots of `slot` floats. The parameter `from` of the kernels below is
 // an array of a number for each row: in the first row of a sequence in the step, the slot of the state before it (-1:

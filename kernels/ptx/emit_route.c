@@ -14,6 +14,8 @@
 // which are computed first and kept in shared memory. Where there are groups, the sum of the two greatest scores of
 // each is kept there, too, and the scores of experts in groups that are not used become -infinity.
 //
+// A route of the kind EACH chooses all experts as they are; a lane stores those 32 apart.
+//
 // The experts are not sorted. Choice n + 1 is the first expert in the order that comes after choice n, so one more
 // pass over the logits finds it, and nothing records which experts are taken.
 //
@@ -316,10 +318,47 @@ static void route_weigh(struct ptx *p, const struct ptx_route *r)
              4 * r->used, r->used);
 }
 
+// Chooses all experts of every row, in their order and with weights of 1. The logits are not read.
+static int route_each(struct ptx *p, const struct ptx_route *r, struct ptx_launch *launch, struct error *err)
+{
+    ptx_header(p, 63, 75);
+    PTX_FILL(p,
+             "\n"
+             "// node $0: all of $2 experts\n"
+             ".visible .entry route_$0(\n"
+             "    .param .u64 step,\n"
+             "    .param .u64 logits,\n"
+             "    .param .u64 y)\n"
+             ".maxntid 32, 1, 1\n"
+             "{\n"
+             PTX_ROW_REGS
+             "    .reg .pred %more;\n"
+             "    .reg .u32 %e;\n"
+             "    .reg .u64 %py, %to;\n"
+             PTX_ROW
+             PTX_ADDRESS("%py", "y")
+             "    mad.wide.u32 %py, %row, $3, %py;\n"
+             "    mov.u32 %e, %tid.x;\n"
+             "NEXT:\n"
+             "    setp.lt.u32 %more, %e, $2;\n"
+             "    @!%more ret;\n"
+             "    mad.wide.u32 %to, %e, 4, %py;\n"
+             "    st.global.f32 [%to], 0f3F800000;\n"
+             "    st.global.u32 [%to+$4], %e;\n"
+             "    add.u32 %e, %e, 32;\n"
+             "    bra NEXT;\n"
+             "}\n",
+             r->node, ptx_count_at(r->rows), r->used, 8 * r->used, 4 * r->used);
+    *launch = (struct ptx_launch){.entry = "route", .grid = {1, 1, 1}, .block = {32, 1, 1}};
+    return ptx_finish(p, err);
+}
+
 int ptx_emit_route(struct ptx *p, const struct ptx_route *r, struct ptx_launch *launch, struct error *err)
 {
     if (r->experts < 1 || r->experts > 65536 || r->used < 1 || r->used > r->experts)
         return fail(err, E_GPU, "route: %u of %u experts", r->used, r->experts);
+    if (r->kind == ROUTE_EACH)
+        return route_each(p, r, launch, err);
     if (!isfinite(r->scale))
         return fail(err, E_GPU, "route: a scale of %g", (double)r->scale);
     if (is_scored(r) && r->experts > SCORES_MAX)

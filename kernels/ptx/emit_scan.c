@@ -10,6 +10,9 @@
 // share the states of a column, and B and C of a row are published in shared memory. grid (rows, groups * blocks, 1).
 //
 // slice: y[r][g * n + c] = x[r][g * group + from + c]; a thread has one column.
+//
+// join: y[r][i * (first + second) + c] = x[r][i * first + c], or behind these columns z[r][i * second + c - first], where all
+// parts i of a row may share z; a thread has one column.
 #include "kernels/ptx/emit_scan.h"
 
 #include <math.h>
@@ -62,6 +65,66 @@ int ptx_emit_slice(struct ptx *p, const struct ptx_slice *s, struct ptx_launch *
              4 * s->from, 4 * s->width);
     *launch = (struct ptx_launch){
         .entry = "slice", .grid = {1, ptx_tiles(s->width, SCAN_THREADS), 1}, .block = {SCAN_THREADS, 1, 1}};
+    return ptx_finish(p, err);
+}
+
+// ---- joined columns
+
+int ptx_emit_join(struct ptx *p, const struct ptx_join *j, struct ptx_launch *launch, struct error *err)
+{
+    const uint32_t both = j->first + j->second;
+    if (ptx_check_width("join", j->width, err))
+        return -1;
+    if (!j->first || !j->second || j->first > j->width || j->second > j->width || j->width % both)
+        return fail(err, E_GPU, "join: %u and %u columns in turns of %u", j->first, j->second, j->width);
+    const uint32_t parts = j->width / both, z_width = j->same ? j->second : parts * j->second;
+    ptx_header(p, 63, 75);
+    PTX_FILL(p,
+             "\n"
+             "// node $0: $2 columns of one value and $3 of another in turns\n"
+             ".visible .entry join_$0(\n"
+             "    .param .u64 step,\n"
+             "    .param .u64 x,\n"
+             "    .param .u64 z,\n"
+             "    .param .u64 y)\n"
+             ".maxntid 128, 1, 1\n"
+             "{\n"
+             PTX_ROW_REGS
+             "    .reg .pred %outside, %behind;\n"
+             "    .reg .u32 %i, %chunk, %part, %in, %at;\n"
+             "    .reg .u64 %px, %pz, %py;\n"
+             "    .reg .f32 %a;\n"
+             PTX_ROW
+             "    mov.u32 %chunk, %ctaid.y;\n"
+             "    mov.u32 %i, %tid.x;\n"
+             "    mad.lo.u32 %i, %chunk, 128, %i;\n"
+             "    setp.ge.u32 %outside, %i, $4;\n"
+             "    @%outside ret;\n"
+             "    div.u32 %part, %i, $5;\n"
+             "    rem.u32 %in, %i, $5;\n"
+             "    setp.ge.u32 %behind, %in, $2;\n",
+             j->node, ptx_count_at(j->rows), j->first, j->second, j->width, both);
+    PTX_FILL(p,
+             PTX_ADDRESS("%px", "x")
+             "    mad.wide.u32 %px, %row, $0, %px;\n"
+             "    mad.lo.u32 %at, %part, $1, %in;\n"
+             "    mad.wide.u32 %px, %at, 4, %px;\n"
+             PTX_ADDRESS("%pz", "z")
+             "    mad.wide.u32 %pz, %row, $2, %pz;\n"
+             "    sub.u32 %at, %in, $1;\n"
+             "    mad.lo.u32 %at, %part, $3, %at;\n"
+             "    mad.wide.u32 %pz, %at, 4, %pz;\n"
+             "    @!%behind ld.global.f32 %a, [%px];\n"
+             "    @%behind ld.global.f32 %a, [%pz];\n"
+             PTX_ADDRESS("%py", "y")
+             "    mad.wide.u32 %py, %row, $4, %py;\n"
+             "    mad.wide.u32 %py, %i, 4, %py;\n"
+             "    st.global.f32 [%py], %a;\n"
+             "    ret;\n"
+             "}\n",
+             4 * parts * j->first, j->first, 4 * z_width, j->same ? 0 : j->second, 4 * j->width);
+    *launch = (struct ptx_launch){
+        .entry = "join", .grid = {1, ptx_tiles(j->width, SCAN_THREADS), 1}, .block = {SCAN_THREADS, 1, 1}};
     return ptx_finish(p, err);
 }
 

@@ -47,6 +47,7 @@ enum gpu_kind {
     GPU_FUSED,
     GPU_TOP,
     GPU_SLICE,
+    GPU_JOIN,
     GPU_CONV,
     GPU_DELTA,
     GPU_SCAN,
@@ -73,6 +74,7 @@ struct gpu_spec {
         struct ptx_fused fused;
         struct ptx_top top;
         struct ptx_slice slice;
+        struct ptx_join join;
         struct ptx_conv conv;
         struct ptx_delta delta;
         struct ptx_scan scan;

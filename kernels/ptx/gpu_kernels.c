@@ -56,6 +56,8 @@ static int emit(struct ptx *p, const struct gpu_spec *s, struct ptx_launch *l, s
         return ptx_emit_top(p, &s->top, l, err);
     case GPU_SLICE:
         return ptx_emit_slice(p, &s->slice, l, err);
+    case GPU_JOIN:
+        return ptx_emit_join(p, &s->join, l, err);
     case GPU_CONV:
         return ptx_emit_conv(p, &s->conv, l, err);
     case GPU_DELTA:

@@ -171,7 +171,12 @@ int gpu_kv_of(const struct plan *p, const struct tensor *n, int layer, enum kv_p
     size_t offset = kv_layer_offset(p->graph, p->options.kv_type, layer, part);
     if (p->page_bytes > INT32_MAX)
         return fail(err, E_GPU, "%s: pages of %zu bytes are too large for the card's kernels", n->name, p->page_bytes);
-    *out = (struct ptx_kv){(uint32_t)p->page_bytes, (uint32_t)offset, (uint32_t)dim, p->options.kv_type[part]};
+    const int stored = kv_dim_stored(&p->graph->kv[layer], part);
+    *out = (struct ptx_kv){.page_bytes = (uint32_t)p->page_bytes,
+                           .offset = (uint32_t)offset,
+                           .dim = (uint32_t)dim,
+                           .type = p->options.kv_type[kv_part_stored(&p->graph->kv[layer], part)],
+                           .row_dim = stored == dim ? 0 : (uint32_t)stored};
     return 0;
 }
 
@@ -308,7 +313,7 @@ static int do_route(struct plan *p, struct tensor *n, struct error *err)
 {
     struct gpu_spec s = {.kind = GPU_ROUTE};
     s.route = (struct ptx_route){.rows = n->rows,
-                                 .experts = (uint32_t)n->src[0]->width,
+                                 .experts = (uint32_t)route_experts(n),
                                  .used = (uint32_t)n->p.route.n_used,
                                  .kind = n->p.route.kind,
                                  .normalise = n->p.route.normalise,
@@ -376,6 +381,23 @@ static int do_slice(struct plan *p, struct tensor *n, struct error *err)
     if (!l || gpu_add_kernel(p, l, &s, 1, err))
         return -1;
     add_value(p, l, n->src[0]);
+    add_value(p, l, n);
+    return 0;
+}
+
+static int do_join(struct plan *p, struct tensor *n, struct error *err)
+{
+    struct gpu_spec s = {.kind = GPU_JOIN};
+    s.join = (struct ptx_join){.rows = n->rows,
+                               .width = (uint32_t)n->width,
+                               .first = (uint32_t)n->p.join.first,
+                               .second = (uint32_t)n->p.join.second,
+                               .same = n->src[1]->width == n->p.join.second};
+    struct gpu_launch *l = begin(p, n, err);
+    if (!l || gpu_add_kernel(p, l, &s, 1, err))
+        return -1;
+    add_value(p, l, n->src[0]);
+    add_value(p, l, n->src[1]);
     add_value(p, l, n);
     return 0;
 }
@@ -608,6 +630,7 @@ int gpu_node(struct plan *p, struct tensor *n, struct error *err)
         [OP_EXPERT_WEIGH] = do_combine,
         [OP_QUANTIZE] = do_quantize,
         [OP_SLICE] = do_slice,
+        [OP_JOIN] = do_join,
         [OP_SHORT_CONV] = do_short_conv,
         [OP_DELTA_RULE] = do_delta_rule,
         [OP_SELECTIVE_SCAN] = do_selective_scan,
