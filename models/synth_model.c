@@ -26,6 +26,7 @@ enum family {
     F_DELTA = 2048,  // all but every fourth layer are delta nets; queries have gates
     F_SHARED = 4096, // an expert that is always used, with a gate
     F_SINKS = 8192,  // gpt-oss: sinks of heads, and biases everywhere
+    F_LATENT = 16384, // DeepSeek 2: latent attention, and an expert that is always used
     F_LLAMA = F_QKV | F_GATED | F_OUTPUT | F_ROPE,
     F_QWEN35 = F_GATED | F_ROPE | F_DELTA,
     F_GEMMA = F_QKV | F_GATED | F_POST_NORM | F_ROPE,
@@ -39,57 +40,62 @@ static const struct preset {
     int ctx, n_vocab, experts, experts_used;
     int ssm_heads_k, ssm_heads, ssm_dim; // of delta nets
     int window;                          // positions; 0: none. The family decides which layers have it
+    int rank_q, rank_kv, rot;            // of latent attention: columns of the latents, and of a head that rotate
 } presets[] = {
     // clang-format off
-    {"llama-15m",      "llama",  F_LLAMA,              6,  288,   768,   6,  6,  48,  1e4f, 256,  32000,  0, 0, 0, 0, 0, 0},
-    {"llama-tiny",     "llama",  F_LLAMA,              4,  256,   768,   8,  4,  32,  1e4f, 2048, 2048,   0, 0, 0, 0, 0, 0},
+    {"llama-15m",      "llama",  F_LLAMA,              6,  288,   768,   6,  6,  48,  1e4f, 256,  32000,  0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"llama-tiny",     "llama",  F_LLAMA,              4,  256,   768,   8,  4,  32,  1e4f, 2048, 2048,   0, 0, 0, 0, 0, 0, 0, 0, 0},
     {"llama-135m",     "llama",  F_QKV | F_GATED | F_ROPE,
-                                                       30, 576,   1536,  9,  3,  64,  1e5f, 8192, 49152,  0, 0, 0, 0, 0, 0},
+                                                       30, 576,   1536,  9,  3,  64,  1e5f, 8192, 49152,  0, 0, 0, 0, 0, 0, 0, 0, 0},
     {"llama-360m",     "llama",  F_QKV | F_GATED | F_ROPE,
-                                                       32, 960,   2560,  15, 5,  64,  1e5f, 8192, 49152,  0, 0, 0, 0, 0, 0},
-    {"llama-160m",     "llama",  F_LLAMA,              12, 768,   3072,  12, 12, 64,  1e4f, 2048, 32000,  0, 0, 0, 0, 0, 0},
-    {"llama-1b",       "llama",  F_LLAMA,              22, 2048,  5632,  32, 4,  64,  1e4f, 2048, 32000,  0, 0, 0, 0, 0, 0},
-    {"llama3-1b",      "llama",  F_LLAMA,              16, 2048,  8192,  32, 8,  64,  5e5f, 8192, 128256, 0, 0, 0, 0, 0, 0},
-    {"llama3-3b",      "llama",  F_LLAMA,              28, 3072,  8192,  24, 8,  128, 5e5f, 8192, 128256, 0, 0, 0, 0, 0, 0},
-    {"llama3-8b",      "llama",  F_LLAMA,              32, 4096,  14336, 32, 8,  128, 5e5f, 8192, 128256, 0, 0, 0, 0, 0, 0},
-    {"qwen2-0.5b",     "qwen2",  F_LLAMA | F_QKV_BIAS, 24, 896,   4864,  14, 2,  64,  1e6f, 8192, 151936, 0, 0, 0, 0, 0, 0},
-    {"qwen3-0.6b",     "qwen3",  F_LLAMA | F_QK_NORM,  28, 1024,  3072,  16, 8,  128, 1e6f, 8192, 151936, 0, 0, 0, 0, 0, 0},
+                                                       32, 960,   2560,  15, 5,  64,  1e5f, 8192, 49152,  0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"llama-160m",     "llama",  F_LLAMA,              12, 768,   3072,  12, 12, 64,  1e4f, 2048, 32000,  0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"llama-1b",       "llama",  F_LLAMA,              22, 2048,  5632,  32, 4,  64,  1e4f, 2048, 32000,  0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"llama3-1b",      "llama",  F_LLAMA,              16, 2048,  8192,  32, 8,  64,  5e5f, 8192, 128256, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"llama3-3b",      "llama",  F_LLAMA,              28, 3072,  8192,  24, 8,  128, 5e5f, 8192, 128256, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"llama3-8b",      "llama",  F_LLAMA,              32, 4096,  14336, 32, 8,  128, 5e5f, 8192, 128256, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"qwen2-0.5b",     "qwen2",  F_LLAMA | F_QKV_BIAS, 24, 896,   4864,  14, 2,  64,  1e6f, 8192, 151936, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"qwen3-0.6b",     "qwen3",  F_LLAMA | F_QK_NORM,  28, 1024,  3072,  16, 8,  128, 1e6f, 8192, 151936, 0, 0, 0, 0, 0, 0, 0, 0, 0},
     {"qwen3-a3b-8l",   "qwen3moe", (F_LLAMA & ~(unsigned)F_GATED) | F_QK_NORM | F_EXPERTS, // 8 of its 48 layers
-                                                       8,  2048,  768,   32, 4,  128, 1e6f, 8192, 151936, 128, 8, 0, 0, 0, 0},
+                                                       8,  2048,  768,   32, 4,  128, 1e6f, 8192, 151936, 128, 8, 0, 0, 0, 0, 0, 0, 0},
     {"mixtral-3l",     "llama",  (F_LLAMA & ~(unsigned)F_GATED) | F_EXPERTS, // 3 of its 32 layers
-                                                       3,  4096,  14336, 32, 8,  128, 1e6f, 32768, 32000, 8, 2, 0, 0, 0, 0},
+                                                       3,  4096,  14336, 32, 8,  128, 1e6f, 32768, 32000, 8, 2, 0, 0, 0, 0, 0, 0, 0},
     {"gemma2-2b",      "gemma2", F_GEMMA,
-                                                       26, 2304,  9216,  8,  4,  256, 1e4f, 8192, 256000, 0, 0, 0, 0, 0, 128},
+                                                       26, 2304,  9216,  8,  4,  256, 1e4f, 8192, 256000, 0, 0, 0, 0, 0, 128, 0, 0, 0},
     {"phi3-mini",      "phi3",   F_FUSED_QKV | F_FUSED_UP | F_OUTPUT | F_ROPE,
-                                                       32, 3072,  8192,  32, 32, 96,  1e4f, 4096, 32064,  0, 0, 0, 0, 0, 0},
+                                                       32, 3072,  8192,  32, 32, 96,  1e4f, 4096, 32064,  0, 0, 0, 0, 0, 0, 0, 0, 0},
     {"gpt2-124m",      "gpt2",   F_FUSED_QKV | F_LAYER_NORM,
-                                                       12, 768,   3072,  12, 12, 64,  0,    1024, 50257,  0, 0, 0, 0, 0, 0},
-    {"qwen2-tiny",     "qwen2",  F_LLAMA | F_QKV_BIAS, 4,  256,   768,   4,  2,  64,  1e6f, 2048, 2048,   0, 0, 0, 0, 0, 0},
-    {"qwen3-tiny",     "qwen3",  F_LLAMA | F_QK_NORM,  4,  256,   768,   4,  2,  64,  1e6f, 2048, 2048,   0, 0, 0, 0, 0, 0},
+                                                       12, 768,   3072,  12, 12, 64,  0,    1024, 50257,  0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"qwen2-tiny",     "qwen2",  F_LLAMA | F_QKV_BIAS, 4,  256,   768,   4,  2,  64,  1e6f, 2048, 2048,   0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"qwen3-tiny",     "qwen3",  F_LLAMA | F_QK_NORM,  4,  256,   768,   4,  2,  64,  1e6f, 2048, 2048,   0, 0, 0, 0, 0, 0, 0, 0, 0},
     {"llama-moe-tiny", "llama",  (F_LLAMA & ~(unsigned)F_GATED) | F_EXPERTS,
-                                                       4,  256,   512,   8,  4,  32,  1e4f, 2048, 2048,   8, 2, 0, 0, 0, 0},
+                                                       4,  256,   512,   8,  4,  32,  1e4f, 2048, 2048,   8, 2, 0, 0, 0, 0, 0, 0, 0},
     {"gemma2-tiny",    "gemma2", F_GEMMA,
-                                                       4,  256,   768,   4,  2,  64,  1e4f, 2048, 2048,   0, 0, 0, 0, 0, 128},
+                                                       4,  256,   768,   4,  2,  64,  1e4f, 2048, 2048,   0, 0, 0, 0, 0, 128, 0, 0, 0},
     {"phi3-tiny",      "phi3",   F_FUSED_QKV | F_FUSED_UP | F_OUTPUT | F_ROPE,
-                                                       4,  256,   768,   8,  4,  32,  1e4f, 2048, 2048,   0, 0, 0, 0, 0, 0},
+                                                       4,  256,   768,   8,  4,  32,  1e4f, 2048, 2048,   0, 0, 0, 0, 0, 0, 0, 0, 0},
     {"phi3-window-tiny", "phi3", F_FUSED_QKV | F_FUSED_UP | F_OUTPUT | F_ROPE,
-                                                       4,  256,   768,   8,  4,  32,  1e4f, 2048, 2048,   0, 0, 0, 0, 0, 128},
+                                                       4,  256,   768,   8,  4,  32,  1e4f, 2048, 2048,   0, 0, 0, 0, 0, 128, 0, 0, 0},
     {"gpt2-tiny",      "gpt2",   F_FUSED_QKV | F_LAYER_NORM,
-                                                       4,  256,   1024,  8,  8,  32,  0,    1024, 2048,   0, 0, 0, 0, 0, 0},
-    {"qwen35-0.8b",    "qwen35", F_QWEN35,             24, 1024,  3584,  8,  2,  256, 1e7f, 8192, 248320, 0, 0, 16, 16, 128, 0},
-    {"qwen35-4b",      "qwen35", F_QWEN35 | F_OUTPUT,  32, 2560,  9216,  16, 4,  256, 1e7f, 8192, 248320, 0, 0, 16, 32, 128, 0},
-    {"qwen35-tiny",    "qwen35", F_QWEN35 | F_OUTPUT,  4,  256,   768,   4,  2,  64,  1e7f, 2048, 2048,   0, 0, 2,  4,  32, 0},
+                                                       4,  256,   1024,  8,  8,  32,  0,    1024, 2048,   0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"qwen35-0.8b",    "qwen35", F_QWEN35,             24, 1024,  3584,  8,  2,  256, 1e7f, 8192, 248320, 0, 0, 16, 16, 128, 0, 0, 0, 0},
+    {"qwen35-4b",      "qwen35", F_QWEN35 | F_OUTPUT,  32, 2560,  9216,  16, 4,  256, 1e7f, 8192, 248320, 0, 0, 16, 32, 128, 0, 0, 0, 0},
+    {"qwen35-tiny",    "qwen35", F_QWEN35 | F_OUTPUT,  4,  256,   768,   4,  2,  64,  1e7f, 2048, 2048,   0, 0, 2,  4,  32, 0, 0, 0, 0},
     {"qwen35-a3b-8l",  "qwen35moe", F_ROPE | F_DELTA | F_EXPERTS | F_SHARED | F_OUTPUT, // 8 of its 40 layers
-                                                       8,  2048,  512,   16, 2,  256, 1e7f, 8192, 248320, 256, 8, 16, 32, 128, 0},
-    {"gemma3-1b",      "gemma3", F_GEMMA | F_QK_NORM,  26, 1152,  6912,  4,  1,  256, 1e6f, 8192, 262144, 0, 0, 0, 0, 0, 512},
-    {"gemma3-4b",      "gemma3", F_GEMMA | F_QK_NORM,  34, 2560,  10240, 8,  4,  256, 1e6f, 8192, 262144, 0, 0, 0, 0, 0, 1024},
+                                                       8,  2048,  512,   16, 2,  256, 1e7f, 8192, 248320, 256, 8, 16, 32, 128, 0, 0, 0, 0},
+    {"gemma3-1b",      "gemma3", F_GEMMA | F_QK_NORM,  26, 1152,  6912,  4,  1,  256, 1e6f, 8192, 262144, 0, 0, 0, 0, 0, 512, 0, 0, 0},
+    {"gemma3-4b",      "gemma3", F_GEMMA | F_QK_NORM,  34, 2560,  10240, 8,  4,  256, 1e6f, 8192, 262144, 0, 0, 0, 0, 0, 1024, 0, 0, 0},
     {"gpt-oss-8l",     "gpt-oss", F_QKV | F_QKV_BIAS | F_EXPERTS | F_OUTPUT | F_ROPE | F_SINKS, // 8 of its 24 layers
-                                                       8,  2880,  2880,  64, 8,  64,  1.5e5f, 8192, 201088, 32, 4, 0, 0, 0, 128},
+                                                       8,  2880,  2880,  64, 8,  64,  1.5e5f, 8192, 201088, 32, 4, 0, 0, 0, 128, 0, 0, 0},
     {"qwen35-moe-tiny", "qwen35moe", F_ROPE | F_DELTA | F_EXPERTS | F_SHARED | F_OUTPUT,
-                                                       4,  256,   256,   4,  2,  64,  1e7f, 2048, 2048,   8, 2, 2,  4,  32, 0},
-    {"gemma3-tiny",    "gemma3", F_GEMMA | F_QK_NORM,  6,  256,   768,   4,  2,  64,  1e6f, 2048, 2048,   0, 0, 0, 0, 0, 128},
+                                                       4,  256,   256,   4,  2,  64,  1e7f, 2048, 2048,   8, 2, 2,  4,  32, 0, 0, 0, 0},
+    {"gemma3-tiny",    "gemma3", F_GEMMA | F_QK_NORM,  6,  256,   768,   4,  2,  64,  1e6f, 2048, 2048,   0, 0, 0, 0, 0, 128, 0, 0, 0},
     {"gpt-oss-tiny",   "gpt-oss", F_QKV | F_QKV_BIAS | F_EXPERTS | F_OUTPUT | F_ROPE | F_SINKS,
-                                                       4,  256,   256,   8,  4,  32,  1e5f, 2048, 2048,   8, 2, 0, 0, 0, 128},
+                                                       4,  256,   256,   8,  4,  32,  1e5f, 2048, 2048,   8, 2, 0, 0, 0, 128, 0, 0, 0},
+    {"glm-flash-8l",   "deepseek2", F_EXPERTS | F_OUTPUT | F_ROPE | F_LATENT, // 8 of the 47 layers of GLM 4.7 Flash
+                                                       8,  2048,  1536,  20, 1,  256, 1e6f, 8192, 154880, 64, 4, 0, 0, 0, 0, 768, 512, 64},
+    {"deepseek2-tiny", "deepseek2", F_EXPERTS | F_OUTPUT | F_ROPE | F_LATENT,
+                                                       4,  256,   256,   4,  1,  64,  1e4f, 2048, 2048,   8, 2, 0, 0, 0, 0, 256, 128, 32},
     // clang-format on
 };
 
@@ -116,7 +122,11 @@ enum dim {
     CONV,
     INNER,
     SSM_HEADS,
-    SSM_DIM
+    SSM_DIM,
+    RANK_Q,
+    RANK_KV,
+    LATENT_KEY, // what the cache keeps: the latent, and the columns that rotate
+    REST        // columns of a head that do not rotate
 };
 enum { CONV_KERNEL = 4 };
 
@@ -208,6 +218,17 @@ static const struct row layer_rows[] = {
     {F_DELTA, "ssm_dt.bias", BIAS, SSM_HEADS, ONE, ONE, RECURS, 0},
     {F_DELTA, "ssm_norm.weight", NORM, SSM_DIM, ONE, ONE, RECURS, 0},
     {F_DELTA, "ssm_out.weight", WEIGHT, INNER, EMBD, ONE, RECURS, 0},
+    {F_LATENT, "attn_q_a.weight", WEIGHT, EMBD, RANK_Q, ONE, EVERY, 0},
+    {F_LATENT, "attn_q_a_norm.weight", NORM, RANK_Q, ONE, ONE, EVERY, 0},
+    {F_LATENT, "attn_q_b.weight", WEIGHT, RANK_Q, Q, ONE, EVERY, 0},
+    {F_LATENT, "attn_kv_a_mqa.weight", WEIGHT, EMBD, LATENT_KEY, ONE, EVERY, 0},
+    {F_LATENT, "attn_kv_a_norm.weight", NORM, RANK_KV, ONE, ONE, EVERY, 0},
+    {F_LATENT, "attn_k_b.weight", WEIGHT, REST, RANK_KV, HEADS, EVERY, 0},
+    {F_LATENT, "attn_v_b.weight", WEIGHT, RANK_KV, HEAD, HEADS, EVERY, 0},
+    {F_LATENT, "exp_probs_b.bias", BIAS, EXPERTS, ONE, ONE, EVERY, 0},
+    {F_LATENT, "ffn_gate_shexp.weight", WEIGHT, EMBD, FFN, ONE, EVERY, 0},
+    {F_LATENT, "ffn_up_shexp.weight", WEIGHT, EMBD, FFN, ONE, EVERY, 0},
+    {F_LATENT, "ffn_down_shexp.weight", WEIGHT_MORE, FFN, EMBD, ONE, EVERY, 0},
 };
 
 // The type of most weights, of WEIGHT_MORE in some layers, and of the output.
@@ -256,6 +277,14 @@ static int64_t dim_size(const struct model *m, enum dim dim)
         return p->ssm_heads;
     case SSM_DIM:
         return p->ssm_dim;
+    case RANK_Q:
+        return p->rank_q;
+    case RANK_KV:
+        return p->rank_kv;
+    case LATENT_KEY:
+        return p->rank_kv + p->rot;
+    case REST:
+        return p->head_dim - p->rot;
     case QKV:
         return (p->heads + 2 * p->heads_kv) * p->head_dim;
     case EXPERTS:
@@ -451,6 +480,31 @@ static void write_delta_keys(struct model *m)
     put_u32(m, "ssm.group_count", p->ssm_heads_k);
 }
 
+// DeepSeek 2, as in GLM 4.7 Flash: experts are chosen by sigmoids.
+static void write_latent_keys(struct model *m)
+{
+    const struct preset *p = m->preset;
+    put_u32(m, "attention.q_lora_rank", p->rank_q);
+    put_u32(m, "attention.kv_lora_rank", p->rank_kv);
+    put_u32(m, "attention.key_length_mla", p->head_dim);
+    put_u32(m, "attention.value_length_mla", p->head_dim);
+    put_u32(m, "expert_shared_count", 1);
+    put_u32(m, "expert_gating_func", 2);
+    put_u32(m, "leading_dense_block_count", 0);
+    put_f32(m, "expert_weights_scale", 1.8f);
+    char full[96];
+    snprintf(full, sizeof full, "%s.expert_weights_norm", p->arch);
+    gguf_write_bool(m->w, full, true);
+}
+
+// How many columns of a head rotate.
+static int turning(const struct preset *p)
+{
+    if (p->family & F_LATENT)
+        return p->rot;
+    return p->family & F_DELTA ? p->head_dim / 4 : p->head_dim;
+}
+
 static void write_keys(struct model *m, const struct synth_options *o)
 {
     const struct preset *p = m->preset;
@@ -468,13 +522,13 @@ static void write_keys(struct model *m, const struct synth_options *o)
     put_u32(m, "feed_forward_length", p->ffn);
     put_u32(m, "attention.head_count", p->heads);
     put_u32(m, "attention.head_count_kv", p->heads_kv);
-    put_u32(m, "attention.key_length", p->head_dim);
-    put_u32(m, "attention.value_length", p->head_dim);
+    put_u32(m, "attention.key_length", p->family & F_LATENT ? p->rank_kv + p->rot : p->head_dim);
+    put_u32(m, "attention.value_length", p->family & F_LATENT ? p->rank_kv : p->head_dim);
     put_u32(m, "vocab_size", m->n_vocab);
     put_f32(m, p->family & F_LAYER_NORM ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", 1e-5f);
     if (p->family & F_ROPE) {
         put_f32(m, "rope.freq_base", p->rope_base);
-        put_u32(m, "rope.dimension_count", p->family & F_DELTA ? p->head_dim / 4 : p->head_dim);
+        put_u32(m, "rope.dimension_count", turning(p));
     }
     if (p->family & F_EXPERTS) {
         put_u32(m, "expert_count", p->experts);
@@ -491,6 +545,8 @@ static void write_keys(struct model *m, const struct synth_options *o)
         put_u32(m, "attention.sliding_window", p->window);
     if (p->family & F_DELTA)
         write_delta_keys(m);
+    if (p->family & F_LATENT)
+        write_latent_keys(m);
 }
 
 static int open_vocab(struct model *m, const struct synth_options *o, struct error *err)

@@ -397,6 +397,17 @@ REFUSES(a_layer_written_twice, "blk.3.k2: blk.3.k has written this part of KV la
 REFUSES(values_that_are_never_written, "KV layer 0: its values are never written",
         graph_kv_write(g, "k", x, graph_kv_layer(g, 4, 16, 16), KV_KEY))
 
+REFUSES(values_of_a_layer_of_keys, "blk.3.v: KV layer 0 stores keys alone",
+        graph_kv_write(g, "v", x, graph_kv_layer_of_keys(g, 4, 16, 16), KV_VALUE))
+REFUSES(values_longer_than_their_keys, "blk.3.attention: 1 KV heads of 64 and 65 columns are out of range",
+        graph_kv_layer_of_keys(g, 1, 64, 65))
+REFUSES(a_route_to_no_heads, "blk.3.route: 0 experts", graph_route_each(g, "route", x, 0))
+REFUSES(a_route_without_logits_by_logits, "blk.3.route: a route of this kind has no logits",
+        graph_route(g, "route", x, NULL, (struct route_params){ROUTE_EACH, 2, true, 1, 0, 0}))
+REFUSES(parts_that_do_not_join, "blk.3.y: 16 columns of each of embd, which has 64, and 15 of embd, which has 64",
+        graph_join(g, "y", x, 16, x, 15))
+REFUSES(parts_of_nothing, "blk.3.y: 0 columns of each of embd, which has 64, and 64 of embd, which has 64",
+        graph_join(g, "y", x, 0, x, 64))
 REFUSES(more_experts_than_there_are, "blk.3.route: 65 experts used of 64",
         graph_route(g, "route", x, NULL, (struct route_params){ROUTE_SOFTMAX, 65, true, 1, 0, 0}))
 REFUSES(a_period_of_nothing, "blk.3.t: a period of 0, from 1 on, is out of range",

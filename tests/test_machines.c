@@ -99,18 +99,25 @@ static double nmse(const float *a, const float *b, size_t n)
     return error / size;
 }
 
-static void make_tiny(struct tiny *t, enum dtype type, bool experts, int window)
+enum kind { PLAIN, EXPERTS, LATENT };
+
+static void make_tiny(struct tiny *t, enum dtype type, enum kind kind, int window)
 {
-    *t = (struct tiny){
-        .n_layer = LAYERS, .experts = experts, .with_data = true, .type = type, .window = window, .seed = 7};
+    *t = (struct tiny){.n_layer = LAYERS,
+                       .experts = kind == EXPERTS,
+                       .latent = kind == LATENT,
+                       .with_data = true,
+                       .type = type,
+                       .window = window,
+                       .seed = 7};
     printf("seed %llu\n", (unsigned long long)t->seed);
     tiny_build(t);
 }
 
-static void compare_with_law(enum dtype type, bool experts, bool exact, enum dtype kv, int window, double bound)
+static void compare_with_law(enum dtype type, enum kind kind, bool exact, enum dtype kv, int window, double bound)
 {
     struct tiny t;
-    make_tiny(&t, type, experts, window);
+    make_tiny(&t, type, kind, window);
     float *reference = run_all(&t, &(struct setting){"ref", NULL, 1, true, kv, LENGTH, 1});
     for (int level = 0; level < kernels_count(); level++)
         for (int chunk = 1; chunk <= LENGTH; chunk += LENGTH - 1) {
@@ -118,7 +125,8 @@ static void compare_with_law(enum dtype type, bool experts, bool exact, enum dty
             float *got = run_all(&t, &s);
             double e = nmse(got, reference, (size_t)LENGTH * TINY_VOCAB);
             cr_expect(e <= bound, "%s on %s, chunk %d, %s%s: NMSE %.3g over %.3g", dtype_info[type].name, s.isa, chunk,
-                      exact ? "exact" : "8-bit activations", experts ? ", experts" : "", e, bound);
+                      exact ? "exact" : "8-bit activations", (const char *const[]){"", ", experts", ", latent"}[kind],
+                      e, bound);
             free(got);
         }
     free(reference);
@@ -130,22 +138,25 @@ static const enum dtype types[] = {DT_F32, DT_F16, DT_BF16, DT_Q8_0, DT_Q4_0, DT
 Test(machines, exact_agrees_with_the_law_on_every_level)
 {
     for (size_t i = 0; i < COUNT_OF(types); i++)
-        compare_with_law(types[i], false, true, DT_F32, 0, 1e-9);
-    compare_with_law(DT_F32, true, true, DT_F32, 0, 1e-9);
-    compare_with_law(DT_Q4_K, true, true, DT_F32, 40, 1e-9);
+        compare_with_law(types[i], PLAIN, true, DT_F32, 0, 1e-9);
+    compare_with_law(DT_F32, EXPERTS, true, DT_F32, 0, 1e-9);
+    compare_with_law(DT_Q4_K, EXPERTS, true, DT_F32, 40, 1e-9);
+    compare_with_law(DT_Q4_K, LATENT, true, DT_F32, 0, 1e-9);
 }
 
 Test(machines, quantised_activations_stay_close_to_the_law)
 {
     for (size_t i = 0; i < COUNT_OF(types); i++)
-        compare_with_law(types[i], false, false, DT_F32, 0, 1e-3);
+        compare_with_law(types[i], PLAIN, false, DT_F32, 0, 1e-3);
 }
 
 Test(machines, every_kv_type_agrees_with_the_law)
 {
     static const enum dtype kv[] = {DT_F16, DT_BF16, DT_Q8_0, DT_Q4_0};
     for (size_t i = 0; i < COUNT_OF(kv); i++)
-        compare_with_law(DT_F32, false, true, kv[i], i % 2 ? 33 : 0, 1e-6);
+        compare_with_law(DT_F32, PLAIN, true, kv[i], i % 2 ? 33 : 0, 1e-6);
+    for (size_t i = 0; i < COUNT_OF(kv); i++)
+        compare_with_law(DT_F32, LATENT, true, kv[i], 0, 1e-6);
 }
 
 static void expect_same(const struct tiny *t, const float *want, struct setting s, const char *type)
@@ -157,11 +168,11 @@ static void expect_same(const struct tiny *t, const float *want, struct setting 
     free(got);
 }
 
-static void check_bits(enum dtype type, bool experts, enum dtype kv)
+static void check_bits(enum dtype type, enum kind kind, enum dtype kv)
 {
     static const int chunks[] = {1, 3, 7, 16, LENGTH};
     struct tiny t;
-    make_tiny(&t, type, experts, 0);
+    make_tiny(&t, type, kind, 0);
     for (int level = 0; level < kernels_count(); level++) {
         const char *isa = kernels_at(level)->name, *name = dtype_info[type].name;
         float *want = run_all(&t, &(struct setting){"cpu", isa, 1, false, kv, LENGTH, 1});
@@ -178,11 +189,13 @@ static void check_bits(enum dtype type, bool experts, enum dtype kv)
 
 Test(machines, bits_depend_on_no_thread_chunk_or_neighbour)
 {
-    check_bits(DT_F32, false, DT_F16);
-    check_bits(DT_F16, false, DT_Q8_0);
-    check_bits(DT_Q8_0, false, DT_F16);
-    check_bits(DT_Q4_K, false, DT_F32);
-    check_bits(DT_Q4_K, true, DT_F16);
+    check_bits(DT_F32, PLAIN, DT_F16);
+    check_bits(DT_F16, PLAIN, DT_Q8_0);
+    check_bits(DT_Q8_0, PLAIN, DT_F16);
+    check_bits(DT_Q4_K, PLAIN, DT_F32);
+    check_bits(DT_Q4_K, EXPERTS, DT_F16);
+    check_bits(DT_Q4_K, LATENT, DT_Q8_0);
+    check_bits(DT_Q8_0, LATENT, DT_F16);
 }
 
 // One and two threads quantise in the items of gates and of attention, and share the ninth block of columns out by rows; three
@@ -208,7 +221,7 @@ Test(machines, levels_agree_bit_for_bit)
 {
     for (size_t i = 0; i < COUNT_OF(types); i++) {
         struct tiny t;
-        make_tiny(&t, types[i], false, 0);
+        make_tiny(&t, types[i], PLAIN, 0);
         float *want = NULL;
         for (int level = 0; level < kernels_count(); level++) {
             float *got = run_all(&t, &(struct setting){"cpu", kernels_at(level)->name, 2, false, DT_F16, 16, 1});
@@ -229,7 +242,7 @@ Test(machines, refuse_an_operation_without_a_kernel)
     struct machine *m;
     struct plan *p;
     struct error err = {0};
-    make_tiny(&t, DT_F32, false, 0);
+    make_tiny(&t, DT_F32, PLAIN, 0);
     cr_assert_eq(machine_open_cpu(&m, &(struct machine_options){.n_threads = 1}, &err), 0, "%s", err.text);
     const struct compile_options o = {.max_tokens = 1, .max_outputs = 1, .kv_type = {DT_F16, DT_F16}};
     struct tensor *n = t.graph->nodes[2];

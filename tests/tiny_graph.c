@@ -67,13 +67,41 @@ static struct tensor *expert_ffn(struct tiny *t, struct tensor *h)
     return graph_expert_combine(g, "combine", graph_expert_matmul(g, "down", act, wd, NULL, route), route);
 }
 
-static struct tensor *attention(struct tiny *t, struct tensor *h)
+static struct tensor *make_angles(struct graph *g)
 {
-    struct graph *g = t->graph;
     double inv_freq[TINY_DIM / 2];
     for (int i = 0; i < TINY_DIM / 2; i++)
         inv_freq[i] = pow(1e4, -2.0 * i / TINY_DIM);
-    struct tensor *table = graph_rope_table(g, "table", TINY_DIM / 2, inv_freq, 1.0f); // one a layer: equal nodes
+    return graph_rope_table(g, "table", TINY_DIM / 2, inv_freq, 1.0f); // one a layer: equal nodes
+}
+
+// Matrices of heads, multiplied by a route to all of them; queries and keys are joined of two parts.
+static struct tensor *latent_attention(struct tiny *t, struct tensor *h)
+{
+    struct graph *g = t->graph;
+    struct tensor *table = make_angles(g), *heads = graph_route_each(g, "heads", h, TINY_HEADS);
+    const struct weight *wq = make_weight(t, t->type, TINY_EMBD, TINY_HEADS * TINY_RANK, 1);
+    const struct weight *wr = make_weight(t, t->type, TINY_EMBD, TINY_HEADS * TINY_DIM, 1);
+    struct tensor *q = graph_matmul(g, "q", h, wq, NULL), *turned = graph_matmul(g, "q_rot", h, wr, NULL);
+    struct tensor *latent = graph_matmul(g, "latent", h, make_weight(t, t->type, TINY_EMBD, TINY_RANK, 1), NULL);
+    struct tensor *k = graph_matmul(g, "k_rot", h, make_weight(t, t->type, TINY_EMBD, TINY_DIM, 1), NULL);
+    q = graph_expert_matmul(g, "q_b", q, make_weight(t, t->type, TINY_RANK, TINY_RANK, TINY_HEADS), NULL, heads);
+    turned = graph_rope(g, "q_rope", turned, table, TINY_DIM, ROPE_NORM);
+    k = graph_rope(g, "k_rope", k, table, TINY_DIM, ROPE_NORM);
+    q = graph_join(g, "q_join", q, TINY_RANK, turned, TINY_DIM);
+    k = graph_join(g, "k_join", latent, TINY_RANK, k, TINY_DIM);
+    const int layer = graph_kv_layer_of_keys(g, 1, TINY_RANK + TINY_DIM, TINY_RANK);
+    k = graph_kv_write(g, "k_store", k, layer, KV_KEY);
+    struct tensor *a =
+        graph_attention(g, "attn", q, k, k, (struct attention_params){.n_head = TINY_HEADS, .scale = 0.05f});
+    a = graph_expert_matmul(g, "v_b", a, make_weight(t, t->type, TINY_RANK, TINY_DIM, TINY_HEADS), NULL, heads);
+    return graph_matmul(g, "o", a, make_weight(t, t->type, TINY_HEADS * TINY_DIM, TINY_EMBD, 1), NULL);
+}
+
+static struct tensor *attention(struct tiny *t, struct tensor *h)
+{
+    struct graph *g = t->graph;
+    struct tensor *table = make_angles(g);
     const int n_head_kv = t->n_head_kv ? t->n_head_kv : TINY_HEADS_KV, kv = n_head_kv * TINY_DIM;
     struct tensor *q = graph_matmul(g, "q", h, make_weight(t, t->type, TINY_EMBD, TINY_HEADS * TINY_DIM, 1), NULL);
     struct tensor *k = graph_matmul(g, "k", h, make_weight(t, t->type, TINY_EMBD, kv, 1), NULL);
@@ -98,7 +126,7 @@ void tiny_build(struct tiny *t)
         graph_layer(g, il);
         struct tensor *h = graph_norm(g, "attn_norm", x, gain, NULL, NORM_RMS, 1e-5f, 0);
         graph_scale(g, "dead", h, 2.0f);
-        x = graph_add(g, "attn_add", x, attention(t, h));
+        x = graph_add(g, "attn_add", x, t->latent ? latent_attention(t, h) : attention(t, h));
         h = graph_norm(g, "ffn_norm", x, gain, NULL, NORM_RMS, 1e-5f, 0);
         x = graph_add(g, "ffn_add", x, t->experts ? expert_ffn(t, h) : dense_ffn(t, h));
     }

@@ -10,6 +10,7 @@ enum {
     TINY_HEADS = 4,
     TINY_HEADS_KV = 2,
     TINY_DIM = 64,
+    TINY_RANK = 256, // of the latent
     TINY_VOCAB = 320,
     TINY_BLOCK = 32,
     TINY_EXPERTS = 8,
@@ -25,6 +26,7 @@ struct tiny {
     // What to build.
     int n_layer;
     bool experts;
+    bool latent;         // attention has one KV head whose values are the first columns of its keys
     bool with_data;      // else the weights have shapes only, which is all that a plan reads
     enum dtype type;     // of the matmuls
     int window;          // of attention
