@@ -324,6 +324,61 @@ def deepseek2_forward(m, w, ids):
     return norm(x, 'output_norm') @ w['output.weight'].T
 
 
+# Nemotron 3: each layer is Mamba 2 ('m'), attention without positions ('a') or experts ('e', 'l': on fewer columns).
+
+def mamba2(m, w, p, x):
+    n, inner, heads, groups, states = len(x), m['inner'], m['ssm_heads'], m['groups'], m['states']
+    dim, width = inner // heads, inner + 2 * groups * states
+    z, xbc, dt = np.split(x @ w[p + 'ssm_in.weight'].T, [inner, inner + width], axis=1)
+    taps, y, s = w[p + 'ssm_conv1d.weight'], np.zeros((n, inner)), np.zeros((heads, dim, states))
+    for t in range(n):
+        row = w[p + 'ssm_conv1d.bias'].copy()
+        for i in range(m['kernel']):
+            if t - i >= 0:
+                row += taps[:, m['kernel'] - 1 - i] * xbc[t - i]
+        row = silu(row)
+        b, c = row[inner:].reshape(2, groups, states)
+        for h in range(heads):
+            step = np.log1p(np.exp(dt[t, h] + w[p + 'ssm_dt.bias'][h]))
+            u, g = row[h * dim:(h + 1) * dim], h // (heads // groups)
+            s[h] = s[h] * math.exp(step * w[p + 'ssm_a'][h, 0]) + step * np.outer(u, b[g])
+            y[t, h * dim:(h + 1) * dim] = s[h] @ c[g] + w[p + 'ssm_d'][h, 0] * u
+    y = (y * silu(z)).reshape(n, groups, -1)
+    return rms_norm(y, w[p + 'ssm_norm.weight'], m['eps']).reshape(n, inner) @ w[p + 'ssm_out.weight'].T
+
+
+def nemotron3_experts(m, w, p, x):
+    def squared(x, up, down):
+        return np.maximum(x @ up.T, 0) ** 2 @ down.T
+    latent = x @ w[p + 'ffn_latent_down.weight'].T if p + 'ffn_latent_down.weight' in w else x
+    out = np.zeros_like(latent)
+    for t in range(len(x)):
+        prob = 1 / (1 + np.exp(-(w[p + 'ffn_gate_inp.weight'] @ x[t])))
+        best = np.argsort(-(prob + w[p + 'exp_probs_b.bias']), kind='stable')[:m['used']]
+        for e in best:
+            y = squared(latent[t], w[p + 'ffn_up_exps.weight'][e], w[p + 'ffn_down_exps.weight'][e])
+            out[t] += m['weights_scale'] * prob[e] / prob[best].sum() * y
+    if p + 'ffn_latent_up.weight' in w:
+        out = out @ w[p + 'ffn_latent_up.weight'].T
+    return out + squared(x, w[p + 'ffn_up_shexp.weight'], w[p + 'ffn_down_shexp.weight'])
+
+
+def nemotron3_forward(m, w, ids):
+    x = w['token_embd.weight'][ids]
+    for i, kind in enumerate(m['kinds']):
+        p = f'blk.{i}.'
+        y = rms_norm(x, w[p + 'attn_norm.weight'], m['eps'])
+        if kind == 'm':
+            y = mamba2(m, w, p, y)
+        elif kind == 'a':
+            q, k, v = ((y @ w[f'{p}attn_{c}.weight'].T).reshape(len(ids), -1, m['dim']) for c in 'qkv')
+            y = attention(m, q, k, v, 0) @ w[p + 'attn_output.weight'].T
+        else:
+            y = nemotron3_experts(m, w, p, y)
+        x = x + y
+    return rms_norm(x, w['output_norm.weight'], m['eps']) @ w['output.weight'].T
+
+
 # ---- The models
 
 LAYER_NORM = ('gpt2', 'gptneox', 'stablelm')
@@ -595,6 +650,70 @@ def make_deepseek2(name, out, **own):
         f.write(struct.pack('<ii', N_TOKENS, VOCAB) + ids.astype('int32').tobytes() + logits.astype('float32').tobytes())
 
 
+def nemotron3_block(t, m, i, kind):
+    p, e = f'blk.{i}.', m['embd']
+    t.gain(p + 'attn_norm', e)
+    if kind == 'm':
+        inner, h, width = m['inner'], m['ssm_heads'], m['inner'] + 2 * m['groups'] * m['states']
+        t.matrix(p + 'ssm_in', inner + width + h, e, 1.5)
+        t.vector(p + 'ssm_conv1d.weight', width * m['kernel'], 0, 0.5)
+        t.tensors[p + 'ssm_conv1d.weight'] = t.tensors[p + 'ssm_conv1d.weight'].reshape(width, m['kernel'])
+        t.vector(p + 'ssm_conv1d.bias', width, 0, 0.3)
+        t.vector(p + 'ssm_dt.bias', h, -1, 0.5)
+        for name, mean in (('ssm_a', -0.5), ('ssm_d', 1)):
+            t.vector(p + name, h, mean, 0.2)
+            t.tensors[p + name] = t.tensors[p + name].reshape(h, 1)
+        t.vector(p + 'ssm_norm.weight', inner, 1, 0.2)
+        t.tensors[p + 'ssm_norm.weight'] = t.tensors[p + 'ssm_norm.weight'].reshape(m['groups'], -1)
+        t.matrix(p + 'ssm_out', e, inner)
+    elif kind == 'a':
+        for c, rows, gain in (('q', m['heads'], 2.0), ('k', m['kv'], 2.0), ('v', m['kv'], 1.0)):
+            t.matrix(p + 'attn_' + c, rows * m['dim'], e, gain)
+        t.matrix(p + 'attn_output', e, m['heads'] * m['dim'])
+    else:
+        width, f, n = m['latent'] if kind == 'l' else e, m['expert_ff'], m['experts']
+        if kind == 'l':
+            t.matrix(p + 'ffn_latent_down', width, e)
+            t.matrix(p + 'ffn_latent_up', e, width)
+        t.matrix(p + 'ffn_gate_inp', n, e, 2.0)
+        t.vector(p + 'exp_probs_b.bias', n, 0, 0.3)
+        t.matrix(p + 'ffn_up_exps', f, width, 1.5, n)
+        t.matrix(p + 'ffn_down_exps', width, f, 1.0, n)
+        t.matrix(p + 'ffn_up_shexp', m['shared_ff'], e, 1.5)
+        t.matrix(p + 'ffn_down_shexp', e, m['shared_ff'])
+
+
+def make_nemotron3(name, out, **own):
+    m = dict(embd=32, heads=4, kv=2, dim=8, eps=1e-3, kernel=4, inner=48, ssm_heads=6, groups=2, states=10, experts=6,
+             used=2, expert_ff=24, shared_ff=40, latent=16, weights_scale=2.5)
+    m.update(own)
+    t = Maker(name)
+    t.matrix('token_embd', VOCAB, m['embd'], 5.0)
+    for i, kind in enumerate(m['kinds']):
+        nemotron3_block(t, m, i, kind)
+    t.gain('output_norm', m['embd'])
+    t.matrix('output', VOCAB, m['embd'], 2.0)
+    own_keys = {'context_length': 256, 'embedding_length': m['embd'], 'block_count': len(m['kinds']),
+                'feed_forward_length': [m['expert_ff'] if k in 'el' else 0 for k in m['kinds']],
+                'attention.head_count': [m['heads'] if k == 'a' else 0 for k in m['kinds']],
+                'attention.head_count_kv': [m['kv'] if k == 'a' else 0 for k in m['kinds']],
+                'attention.key_length': m['dim'], 'attention.value_length': m['dim'],
+                'attention.layer_norm_rms_epsilon': m['eps'], 'ssm.conv_kernel': m['kernel'],
+                'ssm.inner_size': m['inner'], 'ssm.state_size': m['states'], 'ssm.time_step_rank': m['ssm_heads'],
+                'ssm.group_count': m['groups'], 'expert_count': m['experts'], 'expert_used_count': m['used'],
+                'expert_feed_forward_length': m['expert_ff'], 'expert_shared_count': 1,
+                'expert_shared_feed_forward_length': m['shared_ff'], 'expert_weights_norm': True,
+                'expert_weights_scale': m['weights_scale']}
+    if 'l' in m['kinds']:
+        own_keys['moe_latent_size'] = m['latent']
+    path, arch = os.path.join(out, f'tiny-{name}.gguf'), 'nemotron_h_moe'
+    write_gguf(path, {'general.architecture': arch} | {f'{arch}.{k}': v for k, v in own_keys.items()}, t.tensors)
+    ids = t.rng.integers(0, VOCAB, N_TOKENS)
+    logits = nemotron3_forward(m, {k: v.astype('float64') for k, v in t.tensors.items()}, ids)
+    with open(path + '.logits', 'wb') as f:
+        f.write(struct.pack('<ii', N_TOKENS, VOCAB) + ids.astype('int32').tobytes() + logits.astype('float32').tobytes())
+
+
 def main(out):
     long_factors = ['rope_factors_long.weight', 'rope_factors_short.weight']
     make('llama', 'llama', out, pairs='adjacent', rope_tensors=['rope_freqs.weight'], factors='rope_freqs.weight')
@@ -630,6 +749,8 @@ def main(out):
     make_deepseek2('deepseek2-heads', out, absorbed=False, rank_q=0, sigmoid=False, normalise=False, groups=0,
                    weights_scale=1.0, yarn=True, scale=4.0, orig=64, multiplier=0.1)
     make_deepseek2('deepseek2-growth', out, growth=0.3, period=7)
+    make_nemotron3('nemotron3', out, kinds='meame')
+    make_nemotron3('nemotron3-latent', out, kinds='mal')
     phi3 = dict(dim=8, n_rot=4, fused_gate=True, fused_qkv=True, attn_factor=1.25, window=[9, 9],
                 rope_tensors=long_factors)
     phi3_keys = {'attention.sliding_window': 9, 'rope.scaling.attn_factor': 1.25,

@@ -114,6 +114,8 @@ static const struct golden tiny[] = {
     {"arch/tiny-deepseek2.gguf", TINY},
     {"arch/tiny-deepseek2-heads.gguf", TINY},
     {"arch/tiny-deepseek2-growth.gguf", TINY},
+    {"arch/tiny-nemotron3.gguf", TINY},
+    {"arch/tiny-nemotron3-latent.gguf", TINY},
 };
 
 Test(models, plain_c_agrees_with_float64)

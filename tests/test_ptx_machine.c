@@ -120,6 +120,8 @@ static const struct golden floats[] = {
     {"arch/tiny-olmo2.gguf", FLOATS},
     {"arch/tiny-deepseek2-heads.gguf", FLOATS},
     {"arch/tiny-deepseek2-growth.gguf", FLOATS},
+    {"arch/tiny-nemotron3.gguf", FLOATS},
+    {"arch/tiny-nemotron3-latent.gguf", FLOATS},
 #endif
 };
 
