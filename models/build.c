@@ -99,13 +99,13 @@ static void read_common(struct build *b, bool recurrent, const struct arch_optio
 
 void build_read_rms(struct build *b)
 {
-    b->norm_eps = hparam_positive(&b->h, "attention.layer_norm_rms_epsilon");
+    b->norm_eps = hparam_not_negative(&b->h, "attention.layer_norm_rms_epsilon");
 }
 
 void build_read_layer_norm(struct build *b)
 {
     b->norm = NORM_LAYER;
-    b->norm_eps = hparam_positive(&b->h, "attention.layer_norm_epsilon");
+    b->norm_eps = hparam_not_negative(&b->h, "attention.layer_norm_epsilon");
 }
 
 int build_window(struct build *b, int layer, int window, int period)
@@ -241,7 +241,7 @@ struct tensor *build_output(struct build *b, struct tensor *x)
 struct tensor *build_logits(struct build *b, struct tensor *x)
 {
     build_layer(b, -1);
-    struct linear l = weights_linear(&b->ws, "output", b->n_embd, b->n_vocab, SCALED_PRODUCT, OPTIONAL, OPTIONAL);
+    struct linear l = weights_linear(&b->ws, "output", b->n_embd, b->n_vocab, SCALED_PRODUCT, OPTIONAL, b->output_bias);
     if (!l.w) // tied to the embeddings
         l = (struct linear){.w = embeddings(b), .before = 1, .after = 1};
     return build_project_by(b, "output", x, &l);

@@ -34,6 +34,7 @@ struct build {
     enum norm_kind norm;
     float norm_eps;
     enum presence biases;
+    enum presence output_bias; // of the output matrix; preset to one that may be there
 };
 
 // Builds a family's graph and returns the logits: (n, n_vocab).

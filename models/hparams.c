@@ -173,6 +173,12 @@ float hparam_positive(struct hparams *h, const char *name)
     return read_number(h, name, 1, false);
 }
 
+float hparam_not_negative(struct hparams *h, const char *name)
+{
+    need(h, name);
+    return read_number(h, name, 0, true);
+}
+
 float hparam_factor_or(struct hparams *h, const char *name, float fallback)
 {
     return read_number(h, name, fallback, true);

@@ -33,6 +33,8 @@ bool hparam_flag_or(struct hparams *h, const char *name, bool fallback);
 // A finite number above zero. The key is required; with _or, a missing key gives `fallback`.
 float hparam_positive(struct hparams *h, const char *name);
 float hparam_positive_or(struct hparams *h, const char *name, float fallback);
+// The same as hparam_positive, but 0 is taken, too.
+float hparam_not_negative(struct hparams *h, const char *name);
 // As hparam_positive_or, but 0 counts as missing, too: some writers save 0 when a model does not use the key.
 float hparam_factor_or(struct hparams *h, const char *name, float fallback);
 

@@ -77,6 +77,7 @@ struct tensor *build_qwen2vl(struct build *b)
     build_read_rms(b);
     struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
     rope_read_sections(&b->h, &rope);
+    b->output_bias = IGNORED; // as in llama.cpp, which reads it for this family and does not add it
     struct block f = {.layout = ROPE_NEOX, .ffn_scaled = SCALED_NOT};
     f.angles = build_rope(b, "rope", &rope, NULL);
     return blocks(b, &f);

@@ -202,6 +202,7 @@ static const struct golden arch[] = {
     {"more/jais2-dense.gguf", 1e-12},
     {"arch/qwen2moe-moe.gguf", 1e-12},
     {"more/qwen3vlmoe-moe.gguf", 1e-12},
+    {"more/qwen2vl-dense.gguf", 1e-12},
     {"arch/gpt-oss-moe.gguf", 1e-12},
     {"arch/llama4-moe.gguf", 1e-12},
     {"arch/glm4moe-moe.gguf", 1e-12},

@@ -191,6 +191,7 @@ static const struct golden arch[] = {
     {"more/jais2-dense.gguf", FLOATS},
     {"arch/qwen2moe-moe.gguf", FLOATS},
     {"more/qwen3vlmoe-moe.gguf", FLOATS},
+    {"more/qwen2vl-dense.gguf", FLOATS},
     {"arch/glm4moe-moe.gguf", FLOATS},
     {"arch/deepseek2-moe.gguf", FLOATS},
     {"more/deepseek-moe.gguf", FLOATS},
