@@ -207,15 +207,106 @@ Test(chat, messages_are_given_in_the_form_that_the_template_takes)
                   "\"text\": \"b\"}]}]",
                   "user ab.");
     static const char calls[] =
-        "{% for m in messages %}{% for c in m.tool_calls %}{{ c.function.arguments.a }}{% endfor %}{% endfor %}";
+        "{% for m in messages %}{% for c in m.tool_calls %}{{ c.function.name }}{{ c.function.arguments.a }}{% endfor %}{% endfor %}";
     expect_prompt(calls,
                   "[{\"role\": \"assistant\", \"tool_calls\": [{\"function\": {\"name\": \"f\", \"arguments\": "
                   "\"{\\\"a\\\": 1}\"}}]}]",
-                  "1");
+                  "f1");
     static const char texts[] =
-        "{% for m in messages %}{% for c in m.tool_calls %}{{ 'x' + c.function.arguments }}{% endfor %}{% endfor %}";
+        "{% for m in messages %}{% for c in m.tool_calls %}{{ c.function.name + c.function.arguments }}{% endfor %}{% endfor %}";
     expect_prompt(
         texts,
         "[{\"role\": \"assistant\", \"tool_calls\": [{\"function\": {\"name\": \"f\", \"arguments\": {\"a\": 1}}}]}]",
-        "x{\"a\": 1}");
+        "f{\"a\": 1}");
+}
+
+#define EACH(body) "{% for m in messages %}" body "{% endfor %}"
+#define USER(content) "[{\"role\": \"user\", \"content\": " content "}]"
+
+Test(chat, developers_are_systems_where_a_template_knows_no_such_role)
+{
+    static const char messages[] =
+        "[{\"role\": \"developer\", \"content\": \"be\"}, {\"role\": \"user\", \"content\": \"hi\"}]";
+    expect_prompt(EACH("{% if m.role in ['system', 'user'] %}{{ m.role + ' ' + m.content + '.' }}{% endif %}"),
+                  messages, "system be.user hi.");
+    expect_prompt(EACH("{% if m.role == 'user' %}{{ m.content }}{% endif %}"), messages, "be\n\nhi");
+    expect_prompt(EACH("{{ m.role + ' ' + m.content + '.' }}"), messages, "developer be.user hi.");
+}
+
+Test(chat, content_is_a_list_where_a_template_takes_lists_alone)
+{
+    static const char lists[] =
+        EACH("{{ m.role + ' ' }}{% for p in m.content %}{% if p.type == 'text' %}{{ p.text }}{% endif %}{% endfor %}");
+    expect_prompt(lists, USER("\"where\""), "user where");
+    expect_prompt(lists, USER("[{\"type\": \"input_text\", \"text\": \"a\"}, \"b\"]"), "user ab");
+}
+
+Test(chat, tool_calls_of_nothing_are_not_there)
+{
+    static const char source[] =
+        EACH("{% if m.tool_calls is defined %}{{ raise_exception('calls') }}{% endif %}{{ m.content }}");
+    expect_prompt(source, "[{\"role\": \"assistant\", \"content\": \"a\", \"tool_calls\": null}]", "a");
+    expect_prompt(source, "[{\"role\": \"assistant\", \"content\": \"a\", \"tool_calls\": []}]", "a");
+}
+
+Test(chat, arguments_of_nothing_are_an_empty_object)
+{
+    static const char source[] =
+        EACH("{% for c in m.tool_calls %}{{ c.function.name }}{% for k, v in c.function.arguments "
+             "| items %}{{ k }}{% endfor %}{% endfor %}");
+    static const char *const arguments[] = {", \"arguments\": \"\"", ", \"arguments\": \" \\n\"", "",
+                                            ", \"arguments\": null", ", \"arguments\": \"null\""};
+    for (size_t i = 0; i < COUNT_OF(arguments); i++) {
+        char messages[200];
+        snprintf(messages, sizeof messages,
+                 "[{\"role\": \"assistant\", \"tool_calls\": [{\"function\": {\"name\": \"f\"%s}}]}]", arguments[i]);
+        expect_prompt(source, messages, "f");
+    }
+}
+
+static void expect_refused(const char *source, const char *messages, const char *tools, const char *want)
+{
+    struct arena arena = {0};
+    struct json_reader reader = {.arena = &arena};
+    struct value m, k;
+    struct error err = {0};
+    struct chat_template *c = NULL;
+    struct chat_choice choice = {.source = str_from(source)};
+    struct tokenizer *t = vocab_from(vocabulary);
+    struct token_list ids = {0};
+    cr_assert_eq(json_read(&m, &reader, str_from(messages), &err), 0, "%s", err.text);
+    cr_assert_eq(json_read(&k, &reader, str_from(tools), &err), 0, "%s", err.text);
+    cr_assert_eq(chat_open(&c, NULL, t, &choice, &err), 0, "%s", err.text);
+    struct chat_request r = {.messages = &m, .tools = &k, .add_generation_prompt = true, .now = 1};
+    cr_expect_eq(chat_render(c, &r, &ids, NULL, &err), -1, "%s", messages);
+    cr_expect(err.code == E_USAGE && strstr(err.text, want), "%s: '%s'", messages, err.text);
+    chat_close(c);
+    token_list_free(&ids);
+    tokenizer_free(t);
+    arena_free(&arena);
+}
+
+Test(chat, what_would_not_reach_the_model_is_an_error)
+{
+    static const char users[] = EACH("{% if m.role == 'user' %}{{ m.content }}{% endif %}");
+    static const char tool[] = "[{\"type\": \"function\", \"function\": {\"name\": \"look\"}}]";
+    expect_refused(users, "[{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"tool\", \"content\": \"a\"}]", "[]",
+                   "number 1, role tool, would not reach");
+    expect_refused(users, "[{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"so\"}]",
+                   "[]", "number 1, role assistant, would not reach");
+    expect_refused(users,
+                   "[{\"role\": \"user\", \"content\": \"f\"}, {\"role\": \"assistant\", \"content\": null, "
+                   "\"tool_calls\": [{\"function\": {\"name\": \"f\", \"arguments\": \"{}\"}}]}]",
+                   "[]", "tool calls of number 1 would not reach");
+    expect_refused(users, USER("\"a\""), tool, "tools: look would not reach");
+    expect_refused(users, USER("[{\"type\": \"image_url\", \"image_url\": {}}]"), "[]",
+                   "part 0 is no text but image_url");
+}
+
+// Reasoning that a template takes out of an answer, and calls whose content is a thought, are left out on purpose.
+Test(chat, a_template_may_change_texts)
+{
+    expect_prompt(EACH("{{ m.content.split('k>')[-1] }}"),
+                  "[{\"role\": \"assistant\", \"content\": \"<think>x</think>and so on and so on and so on\"}]",
+                  "and so on and so on and so on");
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "engine/chat/jinja.h"
+#include "engine/chat/messages.h"
 #include "engine/json.h"
 
 struct chat_template {
@@ -15,8 +16,7 @@ struct chat_template {
     char *source;
     size_t n_source;
     struct chat_abilities can;
-    bool text_arguments; // arguments of tool calls must be passed as JSON text
-    bool empty_content;  // messages without content must be passed with an empty one
+    struct message_form form;
 };
 
 const struct str chat_template_chatml = {
@@ -26,234 +26,13 @@ const struct str chat_template_chatml = {
            "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}") -
         1};
 
-// ---- Messages, in the form that templates expect ----
-
-// The state of building the values for one rendering.
-struct making {
-    const struct chat_template *t;
-    struct arena arena;
-    struct error *err;
-};
-
-// Roles that templates write between their own marks, as in <|user|>, count as template text. All other roles are
-// input.
-static bool is_known_role(struct str role)
-{
-    static const char *const known[] = {"system",   "user",      "assistant",   "tool",  "developer",
-                                        "function", "ipython",   "observation", "model", "environment",
-                                        "tools",    "documents", "context"};
-    for (size_t i = 0; i < COUNT_OF(known); i++)
-        if (str_equal_z(role, known[i]))
-            return true;
-    return false;
-}
-
-static bool is_text_part(const struct value *part)
-{
-    const struct value *type = value_get(part, "type"), *text = value_get(part, "text");
-    return value_is(text, VALUE_STRING) && (!type || (value_is(type, VALUE_STRING) && str_equal_z(type->text, "text")));
-}
-
-// Concatenates the texts of all parts. E_USAGE if a part is not text.
-static int join_parts(struct making *m, const struct value *parts, struct value *out)
-{
-    struct text all = {0};
-    int status = 0;
-    for (size_t i = 0; i < value_count(parts) && !status; i++) {
-        const struct value *part = &parts->list->items[i];
-        if (part->kind == VALUE_STRING)
-            text_append(&all, part->text);
-        else if (is_text_part(part))
-            text_append(&all, value_get(part, "text")->text);
-        else
-            status = fail(m->err, E_USAGE,
-                          "content: part %zu is no text, and the model's chat template takes text alone", i);
-    }
-    if (!status && all.failed)
-        status = fail(m->err, E_MEMORY, "no memory for a message");
-    if (!status)
-        status = value_string_copy(out, &m->arena, (struct str){all.data ? all.data : "", all.size}, m->err);
-    out->origin = ORIGIN_INPUT;
-    text_free(&all);
-    return status;
-}
-
-static int make_content(struct making *m, const struct value *content, struct value *out)
-{
-    if (content->kind == VALUE_LIST && !m->t->can.parts)
-        return join_parts(m, content, out);
-    if (content->kind == VALUE_NONE && m->t->empty_content) {
-        *out = VALUE_LIT("");
-        return 0;
-    }
-    return value_mark_input(out, &m->arena, content, m->err);
-}
-
-// The arguments of a call are JSON text (as in OpenAI's API) or a dict; the template gets the form that it takes.
-static int make_arguments(struct making *m, const struct value *given, struct value *out)
-{
-    struct value read;
-    struct error ignored;
-    struct json_reader reader = {.arena = &m->arena, .flags = JSON_INPUT | JSON_NAN};
-    if (given->kind == VALUE_STRING && !m->t->text_arguments) {
-        *out = *given;
-        out->origin = ORIGIN_INPUT;
-        if (!json_read(&read, &reader, given->text, &ignored) && read.kind == VALUE_DICT)
-            *out = read;
-        return 0;
-    }
-    if (given->kind == VALUE_STRING || !m->t->text_arguments)
-        return value_mark_input(out, &m->arena, given, m->err);
-    struct text json = {0};
-    int status = json_write_text(given, NULL, &json, m->err);
-    if (!status)
-        status = value_string_copy(out, &m->arena, (struct str){json.data, json.size}, m->err);
-    out->origin = ORIGIN_INPUT;
-    text_free(&json);
-    return status;
-}
-
-typedef int make_fn(struct making *m, const struct value *given, struct value *out);
-
-// Copies a dict, marked as input, with the value of `key` made by `make`. Keys stay unmarked so that they can be
-// compared.
-static int copy_with(struct making *m, const struct value *dict, const char *key, make_fn *make, struct value *out)
-{
-    if (dict->kind != VALUE_DICT)
-        return value_mark_input(out, &m->arena, dict, m->err);
-    if (value_dict_new(out, &m->arena, m->err))
-        return -1;
-    out->origin = ORIGIN_INPUT;
-    for (size_t i = 0; i < dict->dict->n; i++) {
-        const struct value_entry *e = &dict->dict->entries[i];
-        struct value k, v;
-        bool this_one = e->key.kind == VALUE_STRING && str_equal_z(e->key.text, key);
-        if (value_mark_input(&k, &m->arena, &e->key, m->err) ||
-            (this_one ? make(m, &e->value, &v) : value_mark_input(&v, &m->arena, &e->value, m->err)) ||
-            value_dict_put(&m->arena, out, k, v, m->err))
-            return -1;
-    }
-    return 0;
-}
-
-static int make_function(struct making *m, const struct value *given, struct value *out)
-{
-    return copy_with(m, given, "arguments", make_arguments, out);
-}
-
-static int make_calls(struct making *m, const struct value *given, struct value *out)
-{
-    if (given->kind != VALUE_LIST)
-        return value_mark_input(out, &m->arena, given, m->err);
-    if (value_list_new(out, &m->arena, m->err))
-        return -1;
-    out->origin = ORIGIN_INPUT;
-    for (size_t i = 0; i < given->list->n; i++) {
-        struct value call;
-        if (copy_with(m, &given->list->items[i], "function", make_function, &call) ||
-            value_list_push(&m->arena, out, call, m->err))
-            return -1;
-    }
-    return 0;
-}
-
-static int make_field(struct making *m, const struct value_entry *e, struct value *out)
-{
-    struct str key = e->key.text;
-    if (str_equal_z(key, "role") && e->value.kind == VALUE_STRING) {
-        *out = e->value;
-        out->origin = is_known_role(e->value.text) ? ORIGIN_OWN : ORIGIN_INPUT;
-        return 0;
-    }
-    if (str_equal_z(key, "content"))
-        return make_content(m, &e->value, out);
-    if (str_equal_z(key, "tool_calls"))
-        return make_calls(m, &e->value, out);
-    return value_mark_input(out, &m->arena, &e->value, m->err);
-}
-
-static int make_message(struct making *m, const struct value *given, size_t i, struct value *out)
-{
-    const struct value *role = value_get(given, "role");
-    if (!value_is(role, VALUE_STRING))
-        return fail(m->err, E_USAGE, "messages: number %zu is no object with a role", i);
-    if (value_dict_new(out, &m->arena, m->err))
-        return -1;
-    out->origin = ORIGIN_INPUT;
-    for (size_t k = 0; k < given->dict->n; k++) {
-        const struct value_entry *e = &given->dict->entries[k];
-        struct value v, key;
-        if (e->key.kind != VALUE_STRING || value_mark_input(&key, &m->arena, &e->key, m->err) || make_field(m, e, &v) ||
-            value_dict_put(&m->arena, out, key, v, m->err))
-            return -1;
-    }
-    if (!value_get(given, "content") && m->t->empty_content)
-        return value_dict_set(&m->arena, out, "content", VALUE_LIT(""), m->err);
-    return 0;
-}
-
-static bool has_role(const struct value *message, const char *role)
-{
-    const struct value *r = value_get(message, "role");
-    return value_is(r, VALUE_STRING) && str_equal_z(r->text, role);
-}
-
-// Prepends the text of the system message to the first user message, for templates that do not support system
-// messages.
-static int fold_system(struct making *m, struct value *messages)
-{
-    struct value folded;
-    const struct value *system = value_count(messages) ? &messages->list->items[0] : NULL;
-    if (!has_role(system, "system") || value_count(messages) < 2 || value_list_new(&folded, &m->arena, m->err))
-        return m->err->code ? -1 : 0;
-    const struct value *text = value_get(system, "content"), *content;
-    bool done = false;
-    for (size_t i = 1; i < messages->list->n; i++) {
-        struct value message = messages->list->items[i];
-        content = value_get(&message, "content");
-        if (!done && has_role(&message, "user") && value_is(content, VALUE_STRING) && value_is(text, VALUE_STRING)) {
-            struct text both = {0};
-            struct value v;
-            text_append(&both, text->text);
-            text_append(&both, STR_LIT("\n\n"));
-            text_append(&both, content->text);
-            int status = both.failed ? fail(m->err, E_MEMORY, "no memory for a message")
-                                     : value_string_copy(&v, &m->arena, (struct str){both.data, both.size}, m->err);
-            text_free(&both);
-            v.origin = ORIGIN_INPUT;
-            if (status || value_dict_set(&m->arena, &message, "content", v, m->err))
-                return -1;
-            done = true;
-        }
-        if (value_list_push(&m->arena, &folded, message, m->err))
-            return -1;
-    }
-    if (done)
-        *messages = folded;
-    return 0;
-}
-
-static int make_messages(struct making *m, const struct value *given, struct value *out)
-{
-    if (!value_is(given, VALUE_LIST))
-        return fail(m->err, E_USAGE, "messages: a list of {role, content} is wanted");
-    if (value_list_new(out, &m->arena, m->err))
-        return -1;
-    out->origin = ORIGIN_INPUT;
-    for (size_t i = 0; i < given->list->n; i++) {
-        struct value message;
-        if (make_message(m, &given->list->items[i], i, &message) || value_list_push(&m->arena, out, message, m->err))
-            return -1;
-    }
-    return m->t->can.system ? 0 : fold_system(m, out);
-}
-
 // ---- The context ----
 
-static int set_token(struct making *m, struct value *context, const char *name, enum token_role role)
+static int set_token(const struct chat_template *t, struct making *m, struct value *context, const char *name,
+                     enum token_role role)
 {
-    int32_t id = m->t->tokenizer ? tokenizer_role(m->t->tokenizer, role) : -1;
-    struct str text = id >= 0 ? tokenizer_text(m->t->tokenizer, id) : STR_LIT("");
+    int32_t id = t->tokenizer ? tokenizer_role(t->tokenizer, role) : -1;
+    struct str text = id >= 0 ? tokenizer_text(t->tokenizer, id) : STR_LIT("");
     return value_dict_set(&m->arena, context, name, value_string(text), m->err);
 }
 
@@ -270,13 +49,14 @@ static int set_kwargs(struct making *m, struct value *context, const struct valu
     return 0;
 }
 
-static int make_context(struct making *m, const struct chat_request *r, struct value *context)
+static int make_context(const struct chat_template *t, struct making *m, const struct chat_request *r,
+                        struct value *context)
 {
     struct value messages, tools;
-    if (make_messages(m, r->messages, &messages) || value_dict_new(context, &m->arena, m->err) ||
-        set_kwargs(m, context, r->kwargs) || set_token(m, context, "bos_token", TOKEN_BOS) ||
-        set_token(m, context, "eos_token", TOKEN_EOS) || set_token(m, context, "pad_token", TOKEN_PAD) ||
-        set_token(m, context, "unk_token", TOKEN_UNK) ||
+    if (messages_make(m, r->messages, &messages) || value_dict_new(context, &m->arena, m->err) ||
+        set_kwargs(m, context, r->kwargs) || set_token(t, m, context, "bos_token", TOKEN_BOS) ||
+        set_token(t, m, context, "eos_token", TOKEN_EOS) || set_token(t, m, context, "pad_token", TOKEN_PAD) ||
+        set_token(t, m, context, "unk_token", TOKEN_UNK) ||
         value_dict_set(&m->arena, context, "messages", messages, m->err) ||
         value_dict_set(&m->arena, context, "add_generation_prompt", value_bool(r->add_generation_prompt), m->err))
         return -1;
@@ -294,13 +74,13 @@ static int render(const struct chat_template *t, const struct chat_request *r, i
                   struct jinja_output *out, struct error *err)
 {
     struct error local;
-    struct making m = {.t = t, .err = err ? err : &local};
+    struct making m = {.form = &t->form, .err = err ? err : &local};
     *m.err = (struct error){0};
     struct value context;
     struct jinja_options o = {.max_steps = max_steps};
     time_t clock = r->now ? r->now : time(NULL);
     localtime_r(&clock, &o.now);
-    int status = make_context(&m, r, &context);
+    int status = make_context(t, &m, r, &context);
     if (!status && jinja_render(t->jinja, &context, &o, out, m.err)) {
         status = -1;
         if (m.err->code == E_MODEL)
@@ -310,12 +90,112 @@ static int render(const struct chat_template *t, const struct chat_request *r, i
     return status;
 }
 
+// ---- What reaches the prompt ----
+//
+// A template that does not know a role, or a field, leaves its text out without a word. So the text of each message, the
+// names of called functions and those of tools are searched for in the prompt. Templates may change texts, for example
+// drop reasoning, and short texts may be elsewhere in the prompt by chance: in doubt the messages are rendered again with
+// a word of its own in the place of each text, which the template writes or does not.
+
+enum { TEXT_IS_SURE = 24 }; // bytes of a text that is not in a prompt by chance
+
+static struct str stripped(struct str s)
+{
+    while (s.len && strchr(" \t\r\n", s.data[0]) && s.data[0])
+        s = (struct str){s.data + 1, s.len - 1};
+    while (s.len && strchr(" \t\r\n", s.data[s.len - 1]) && s.data[s.len - 1])
+        s.len--;
+    return s;
+}
+
+static bool reaches(const struct jinja_output *out, struct str text)
+{
+    return text.len == 0 || (out->size >= text.len && memmem(out->text, out->size, text.data, text.len));
+}
+
+static struct str role_of(const struct value *message)
+{
+    const struct value *role = value_get(message, "role");
+    return value_is(role, VALUE_STRING) ? role->text : STR_LIT("");
+}
+
+// The text that must reach the prompt; none where a template may leave it out: beside calls, some have it as a thought.
+static struct str needed_text(const struct value *message)
+{
+    struct str text;
+    if (value_count(value_get(message, "tool_calls")) || !message_text(value_get(message, "content"), &text))
+        return STR_LIT("");
+    return stripped(text);
+}
+
+static bool is_certain(const struct value *message, const struct jinja_output *out)
+{
+    const struct str text = needed_text(message), role = role_of(message);
+    const bool plain = str_equal_z(role, "user") || str_equal_z(role, "assistant");
+    return !value_count(value_get(message, "tool_calls")) && reaches(out, text) &&
+           (plain || text.len == 0 || text.len >= TEXT_IS_SURE);
+}
+
+// Whether the template writes the word that stands for message i, and those for the calls in it.
+static int check_marks(const struct value *message, size_t i, const struct jinja_output *marked, struct error *err)
+{
+    const struct str role = role_of(message);
+    if (needed_text(message).len && !reaches(marked, str_from(message_mark(i).text)))
+        return fail(
+            err, E_USAGE,
+            "messages: the content of number %zu, role %.*s, would not reach the model: the chat template leaves "
+            "it out",
+            i, (int)MIN(role.len, (size_t)32), role.data);
+    for (size_t k = 0; k < value_count(value_get(message, "tool_calls")); k++)
+        if (!reaches(marked, str_from(message_call_mark(i, k).text)))
+            return fail(
+                err, E_USAGE,
+                "messages: the tool calls of number %zu would not reach the model: the chat template leaves them "
+                "out",
+                i);
+    return 0;
+}
+
+static int check_messages(const struct chat_template *t, const struct chat_request *r, struct error *err)
+{
+    struct arena arena = {0};
+    struct value messages;
+    struct jinja_output marked = {0};
+    struct chat_request again = *r;
+    struct error ignored;
+    again.messages = &messages;
+    int status = messages_mark(&arena, r->messages, &messages, err);
+    // A template may refuse such words, which proves nothing.
+    if (!status && !render(t, &again, 0, &marked, &ignored))
+        for (size_t i = 0; !status && i < r->messages->list->n; i++)
+            status = check_marks(&r->messages->list->items[i], i, &marked, err);
+    jinja_output_free(&marked);
+    arena_free(&arena);
+    return status;
+}
+
+static int check_reached(const struct chat_template *t, const struct chat_request *r, const struct jinja_output *out,
+                         struct error *err)
+{
+    bool certain = true;
+    for (size_t i = 0; i < r->messages->list->n; i++)
+        certain = certain && is_certain(&r->messages->list->items[i], out);
+    for (size_t i = 0; i < value_count(r->tools); i++) {
+        const struct value *function = value_get(&r->tools->list->items[i], "function");
+        const struct value *name = value_get(function ? function : &r->tools->list->items[i], "name");
+        if (value_is(name, VALUE_STRING) && !reaches(out, name->text))
+            return fail(err, E_USAGE, "tools: %.*s would not reach the model: the chat template leaves it out",
+                        (int)MIN(name->text.len, (size_t)64), name->text.data);
+    }
+    return certain ? 0 : check_messages(t, r, err);
+}
+
 int chat_render(const struct chat_template *t, const struct chat_request *r, struct token_list *out, struct text *plain,
                 struct error *err)
 {
     struct jinja_output text = {0};
     size_t before = out->n;
-    int status = render(t, r, 0, &text, err);
+    int status = render(t, r, 0, &text, err) || check_reached(t, r, &text, err) ? -1 : 0;
     bool bos = tokenizer_adds_bos(t->tokenizer);
     int32_t bos_id = tokenizer_role(t->tokenizer, TOKEN_BOS);
     if (!status && bos)
@@ -396,26 +276,36 @@ static bool thinking_matters(const struct chat_template *t)
     "\"xproberx\"}}}]}, {\"role\": \"tool\", \"tool_call_id\": \"call00001\", \"name\": \"f\", \"content\": \"ok\"}, " \
     "{\"role\": \"user\", \"content\": \"Hi\"}]"
 
-static void find_abilities(struct chat_template *t)
+#define PROBE_PART "[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"xproberx\"}]}]"
+#define PROBE_ROLE(role)                                                                                               \
+    "[{\"role\": \"" role "\", \"content\": \"xproberx\"}, {\"role\": \"user\", \"content\": \"Hi\"}]"
+
+// How messages must look. What has not been probed yet is passed as it is.
+static struct message_form find_form(struct chat_template *t)
 {
-    t->can = (struct chat_abilities){.system = true, .tools = true, .parts = true};
-    t->can.parts =
-        probe_holds(t, "[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"xproberx\"}]}]", NULL,
-                    "xproberx", "'text'") &&
-        !probe_holds(t, "[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"xproberx\"}]}]", NULL,
-                     "\"text\"", NULL);
-    t->can.system =
-        probe_holds(t, "[{\"role\": \"system\", \"content\": \"xproberx\"}, {\"role\": \"user\", \"content\": \"Hi\"}]",
-                    NULL, "xproberx", NULL);
-    t->can.tools = probe_holds(t, "[{\"role\": \"user\", \"content\": \"Hi\"}]", PROBE_TOOLS, "xproberx", NULL);
-    bool dicts = probe_holds(t, PROBE_CALL("\"\""), PROBE_TOOLS, "xproberx", "{'a'");
-    if (!dicts) {
-        t->text_arguments = true;
-        t->text_arguments = probe_holds(t, PROBE_CALL("\"\""), PROBE_TOOLS, "xproberx", NULL);
+    struct message_form *f = &t->form;
+    *f = (struct message_form){.strings = true, .parts = true, .system = true, .developer = true};
+    f->parts =
+        probe_holds(t, PROBE_PART, NULL, "xproberx", "'text'") && !probe_holds(t, PROBE_PART, NULL, "\"text\"", NULL);
+    f->strings =
+        !f->parts || probe_holds(t, "[{\"role\": \"user\", \"content\": \"xproberx\"}]", NULL, "xproberx", NULL);
+    f->system = probe_holds(t, PROBE_ROLE("system"), NULL, "xproberx", NULL);
+    f->developer = probe_holds(t, PROBE_ROLE("developer"), NULL, "xproberx", NULL);
+    if (!probe_holds(t, PROBE_CALL("\"\""), PROBE_TOOLS, "xproberx", "{'a'")) {
+        f->text_arguments = true;
+        f->text_arguments = probe_holds(t, PROBE_CALL("\"\""), PROBE_TOOLS, "xproberx", NULL);
     }
     struct jinja_output none = probe(t, PROBE_CALL("null"), PROBE_TOOLS, 0);
-    t->empty_content = !none.text || holds(&none, "None");
+    f->empty_content = !none.text || holds(&none, "None");
     jinja_output_free(&none);
+    return *f;
+}
+
+static void find_abilities(struct chat_template *t)
+{
+    const struct message_form f = find_form(t);
+    t->can = (struct chat_abilities){.system = f.system, .parts = f.parts};
+    t->can.tools = probe_holds(t, "[{\"role\": \"user\", \"content\": \"Hi\"}]", PROBE_TOOLS, "xproberx", NULL);
     t->can.thinking = thinking_matters(t);
 }
 

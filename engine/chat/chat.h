@@ -64,7 +64,7 @@ struct chat_request {
 // BOS that the vocabulary prescribes is there exactly once, whether or not the template writes it. Usually the prompt
 // of a longer dialogue begins with that of a shorter one and its answer; the caller has to compare tokens. E_MODEL:
 // an error raised by the template itself (raise_exception) or a fault in it, with line and column. E_USAGE: the
-// messages do not have the form above.
+// messages do not have the form above, hold what is no text, or the template would leave one of them out.
 int chat_render(const struct chat_template *t, const struct chat_request *r, struct token_list *out, struct text *plain,
                 struct error *err);
 
