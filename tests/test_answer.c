@@ -4,6 +4,7 @@
 #include "engine/json.h"
 
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 struct shown {
@@ -29,7 +30,7 @@ static void push_cut(struct answer *a, struct str text, size_t size)
         cr_assert_eq(answer_push(a, (struct str){text.data + at, MIN(size, text.len - at)}, &err), 0, "%s", err.text);
 }
 
-static void expect_calls(const struct answer *a, const char *want)
+static void expect_calls(const struct answer *a, const char *want, size_t want_bad)
 {
     struct arena arena = {0};
     struct value calls, list;
@@ -42,19 +43,27 @@ static void expect_calls(const struct answer *a, const char *want)
         value_list_push(&arena, &list, *value_get(&calls.list->items[i], "function"), &err);
     json_write_text(&list, NULL, &json, &err);
     cr_expect_str_eq(json.data, want, "%s, not %s", json.data, want);
-    cr_expect_eq(bad, 0u);
+    cr_expect_eq(bad, want_bad, "%zu calls that cannot be read, not %zu", bad, want_bad);
     text_free(&json);
     arena_free(&arena);
 }
 
 // Splits the text cut into two at every place, into pieces of every size, and whole; all must give the same.
-static void check(const char *source, const char *prompt, const char *text, const char *want, const char *calls)
+static void check_with(const char *source, const char *prompt, const char *text, const char *want, const char *calls,
+                       size_t bad, const char *tools)
 {
+    struct arena arena = {0};
+    struct value offered;
+    struct json_reader reader = {.arena = &arena};
     struct chat_template *t;
     struct error err = {0};
     struct chat_choice choice = {.source = str_from(source)};
     cr_assert_eq(chat_open(&t, NULL, NULL, &choice, &err), 0, "%s", err.text);
     struct answer_style style = chat_answer_style(t, str_from(prompt), true);
+    if (tools) {
+        cr_assert_eq(json_read(&offered, &reader, str_from(tools), &err), 0, "%s", err.text);
+        style.offered = &offered;
+    }
     struct str whole = str_from(text);
     for (size_t round = 0; round < 2 * whole.len + 1; round++) {
         struct shown s = {.part = -1};
@@ -71,11 +80,17 @@ static void check(const char *source, const char *prompt, const char *text, cons
         const char *got = s.text.data ? s.text.data : "";
         cr_assert_str_eq(got, want, "round %zu of %s:\n%s\nnot\n%s", round, text, got, want);
         if (round == 0 || round == whole.len)
-            expect_calls(&a, calls);
+            expect_calls(&a, calls, bad);
         text_free(&s.text);
         answer_free(&a);
     }
     chat_close(t);
+    arena_free(&arena);
+}
+
+static void check(const char *source, const char *prompt, const char *text, const char *want, const char *calls)
+{
+    check_with(source, prompt, text, want, calls, 0, NULL);
 }
 
 #define THINK "{# <think></think> #}"
@@ -275,4 +290,92 @@ Test(answer, who_takes_the_text_can_end_it)
     cr_expect_eq(calls, 1);
     cr_expect_eq(a.refused, 7);
     answer_free(&a);
+}
+
+Test(answer, a_mark_within_a_string_ends_no_call)
+{
+    check(QWEN, "", "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"\\\"</tool_call>\"}}</tool_call>!",
+          "T(<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"\\\"</tool_call>\"}}</tool_call>)C(!)",
+          "[{\"name\": \"f\", \"arguments\": {\"a\": \"\\\"</tool_call>\"}}]");
+    check("<|tool_call_start|>", "", "<|tool_call_start|>[f(a='<|tool_call_end|>')]<|tool_call_end|>Ok",
+          "T(<|tool_call_start|>[f(a='<|tool_call_end|>')]<|tool_call_end|>)C(Ok)",
+          "[{\"name\": \"f\", \"arguments\": {\"a\": \"<|tool_call_end|>\"}}]");
+}
+
+Test(answer, calls_without_arguments_have_none)
+{
+    static const char *const nothing[] = {"", ", \"arguments\": null", ", \"arguments\": \" \"",
+                                          ", \"parameters\": {}"};
+    for (size_t i = 0; i < COUNT_OF(nothing); i++) {
+        char text[100], want[120];
+        snprintf(text, sizeof text, "<tool_call>{\"name\": \"now\"%s}</tool_call>", nothing[i]);
+        snprintf(want, sizeof want, "T(%s)", text);
+        check(QWEN, "", text, want, "[{\"name\": \"now\", \"arguments\": {}}]");
+    }
+}
+
+Test(answer, what_cannot_be_read_is_content_as_it_was_written)
+{
+    static const char *const broken[] = {
+        "Sure.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1, }}\n</tool_call>\n",
+        "Write <tool_call> and then JSON.", "<tool_call></tool_call>",
+        "<tool_call>\n{\"name\": \"f\", \"arguments\": [1]}</tool_call> so"};
+    for (size_t i = 0; i < COUNT_OF(broken); i++) {
+        char want[200];
+        snprintf(want, sizeof want, "C(%s)", broken[i]);
+        check_with(QWEN, "", broken[i], want, "[]", 1, NULL);
+    }
+    check_with("<function=<tool_call>", "",
+               "a <tool_call>f</tool_call>\n<tool_call>\n<function=g>\n</function>\n</tool_call>",
+               "C(a <tool_call>f</tool_call>)T(<tool_call>\n<function=g>\n</function>\n</tool_call>)",
+               "[{\"name\": \"g\", \"arguments\": {}}]", 1, NULL);
+}
+
+Test(answer, values_between_tags_have_the_types_of_the_schema)
+{
+    static const char tools[] =
+        "[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": {\"properties\": {"
+        "\"s\": {\"type\": \"string\"}, \"b\": {\"type\": \"boolean\"}, \"i\": {\"type\": \"integer\"}, "
+        "\"o\": {\"anyOf\": [{\"type\": \"object\"}, {\"type\": \"null\"}]}, \"e\": {\"enum\": [\"1\", \"2\"]}, "
+        "\"l\": {\"type\": [\"string\", \"null\"]}}}}}]";
+    static const struct {
+        const char *key, *text, *want;
+    } cases[] = {
+        {"s", "0123", "\"0123\""},
+        {"s", "{\"k\": 1}", "\"{\\\"k\\\": 1}\""},
+        {"s", "None", "\"None\""},
+        {"s", "\"x\"", "\"\\\"x\\\"\""},
+        {"b", "True", "true"},
+        {"b", "false", "false"},
+        {"b", "maybe", "\"maybe\""},
+        {"i", "7", "7"},
+        {"o", "{\"k\": 1}", "{\"k\": 1}"},
+        {"o", "None", "null"},
+        {"e", "1", "\"1\""},
+        {"l", "null", "null"},
+        {"l", "12", "\"12\""},
+        {"unknown", "12", "12"},
+        {"unknown", "True", "\"True\""},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        char text[200], want[220], calls[200];
+        snprintf(text, sizeof text,
+                 "<tool_call>\n<function=f>\n<parameter=%s>\n%s\n</parameter>\n</function>\n</tool_call>", cases[i].key,
+                 cases[i].text);
+        snprintf(want, sizeof want, "T(%s)", text);
+        snprintf(calls, sizeof calls, "[{\"name\": \"f\", \"arguments\": {\"%s\": %s}}]", cases[i].key, cases[i].want);
+        check_with("<function=<tool_call>", "", text, want, calls, 0, tools);
+    }
+}
+
+Test(answer, an_object_alone_calls_tools_that_were_offered)
+{
+    static const char llama[] = "{\"name\": function name, \"parameters\": dict} <|start_header_id|> <|python_tag|>";
+    static const char tools[] = "[{\"type\": \"function\", \"function\": {\"name\": \"f\"}}]";
+    check_with(llama, "", "{\"name\": \"f\", \"parameters\": {}}", "T({\"name\": \"f\", \"parameters\": {}})",
+               "[{\"name\": \"f\", \"arguments\": {}}]", 0, tools);
+    check_with(llama, "", "{\"name\": \"Bob\", \"parameters\": {}}", "C({\"name\": \"Bob\", \"parameters\": {}})", "[]",
+               0, tools);
+    check("[TOOL_CALLS][ARGS]", "", "[TOOL_CALLS]f[CALL_ID]abcdefghi[ARGS]{}",
+          "T([TOOL_CALLS]f[CALL_ID]abcdefghi[ARGS]{})", "[{\"name\": \"f\", \"arguments\": {}}]");
 }

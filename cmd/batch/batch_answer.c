@@ -207,6 +207,7 @@ static struct value message(struct maker *m, const struct request *r, const stru
     struct answer answer;
     struct str prompt = {m->job->prompt_text.data, m->job->prompt_text.size};
     struct answer_style style = chat_answer_style(m->context->chat, prompt, m->job->row.tools != NULL);
+    style.offered = m->job->row.tools;
     answer_begin(&answer, &style, take_part, &parts);
     m->failed = m->failed || push_tokens(m, &answer, r, s, m->err) || answer_end(&answer, m->err) ||
                 answer_tool_calls(&answer, m->arena, &found, NULL, m->err);

@@ -1,7 +1,7 @@
 // Searches the held text for the first of the marks that may occur in the current part, emits what stands before it,
 // and changes the part. White space around marks is dropped, except within calls. If a family writes calls as bare
 // JSON, an answer that begins with an object is held until its end, and only then is it decided whether it is a call.
-#include "engine/chat/answer.h"
+#include "engine/chat/answer_calls.h"
 
 #include <stdlib.h>
 
@@ -57,6 +57,15 @@ struct sighting {
     size_t partial; // start of a suffix that may become a mark; n_held if there is none
 };
 
+// The place of a mark in the held text; n_held if it is not there. What closes a call does so outside of strings.
+static size_t find_mark(const struct answer *a, int kind, const char *mark)
+{
+    if (kind == MARK_CALL_CLOSE)
+        return MIN(call_end(&a->style, a->quotes, (struct str){a->held, a->n_held}), a->n_held);
+    const char *found = memmem(a->held, a->n_held, mark, strlen(mark));
+    return found ? (size_t)(found - a->held) : a->n_held;
+}
+
 static struct sighting look(const struct answer *a)
 {
     struct sighting seen = {.at = a->n_held, .partial = a->n_held};
@@ -65,9 +74,8 @@ static struct sighting look(const struct answer *a)
         size_t n = mark ? strlen(mark) : 0;
         if (n == 0)
             continue;
-        const char *found = a->n_held >= n ? memmem(a->held, a->n_held, mark, n) : NULL;
-        size_t at = found ? (size_t)(found - a->held) : a->n_held;
-        if (found && (at < seen.at || (at == seen.at && n > seen.len)))
+        const size_t at = find_mark(a, kind, mark);
+        if (at < a->n_held && (at < seen.at || (at == seen.at && n > seen.len)))
             seen = (struct sighting){at, n, kind, seen.partial};
         for (size_t tail = MIN(n - 1, a->n_held); tail > 0; tail--)
             if (!memcmp(a->held + a->n_held - tail, mark, tail)) {
@@ -90,8 +98,10 @@ static void emit(struct answer *a, enum answer_part part, struct str text)
 static int put(struct answer *a, size_t n, struct error *err)
 {
     size_t from = 0;
-    if (a->part == ANSWER_TOOL_CALLS && append(&a->calls, &a->n_calls, &a->calls_cap, (struct str){a->held, n}, err))
-        return -1;
+    if (a->part == ANSWER_TOOL_CALLS) {
+        quotes_pass(&a->style, &a->quotes, (struct str){a->held, n});
+        return append(&a->call, &a->n_call, &a->call_cap, (struct str){a->held, n}, err);
+    }
     while (a->trimming && from < n && is_space(a->held[from]))
         from++;
     a->trimming = a->trimming && from == n;
@@ -112,27 +122,63 @@ static size_t without_spaces(const struct answer *a, size_t n)
     return n;
 }
 
+// Begins a call with its mark. White space before it is content if the call cannot be read.
+static int open_call(struct answer *a, const struct sighting *seen, struct error *err)
+{
+    const size_t text = without_spaces(a, seen->at);
+    if (put(a, text, err))
+        return -1;
+    a->n_lead = a->trimming ? 0 : seen->at - text;
+    a->n_call = 0;
+    a->quotes = (struct quotes){0};
+    a->part = ANSWER_TOOL_CALLS;
+    struct str mark = {a->held + seen->at - a->n_lead, a->n_lead + seen->len};
+    return append(&a->call, &a->n_call, &a->call_cap, mark, err);
+}
+
+// Ends a call: emits it as one if it can be read, else as content.
+static int close_call(struct answer *a, struct error *err)
+{
+    struct arena arena = {0};
+    struct value calls;
+    size_t bad = 0;
+    struct str text = {a->call + a->n_lead, a->n_call - a->n_lead};
+    const struct answer one = {.style = a->style, .calls = a->call + a->n_lead, .n_calls = text.len};
+    int status = answer_tool_calls(&one, &arena, &calls, &bad, err);
+    const bool is_call = !status && bad == 0 && value_count(&calls) > 0;
+    arena_free(&arena);
+    if (status || (is_call && append(&a->calls, &a->n_calls, &a->calls_cap, text, err)))
+        return -1;
+    if (is_call)
+        emit(a, ANSWER_TOOL_CALLS, text);
+    else
+        emit(a, ANSWER_CONTENT, (struct str){a->call, a->n_call});
+    a->n_bad += is_call ? 0 : MAX(bad, 1u);
+    a->n_call = 0;
+    a->part = ANSWER_CONTENT;
+    a->trimming = is_call;
+    a->fresh = false;
+    return 0;
+}
+
 static int pass_mark(struct answer *a, const struct sighting *seen, struct error *err)
 {
-    // white space before a mark belongs to the mark, except within a call
-    if (put(a, a->part == ANSWER_TOOL_CALLS ? seen->at : without_spaces(a, seen->at), err))
-        return -1;
-    struct str mark = {a->held + seen->at, seen->len};
-    bool call = seen->kind == MARK_CALL_OPEN || seen->kind == MARK_CALL_CLOSE;
-    if (call && append(&a->calls, &a->n_calls, &a->calls_cap, mark, err))
-        return -1;
-    if (call)
-        emit(a, ANSWER_TOOL_CALLS, mark);
-    if (seen->kind == MARK_THINK_OPEN)
-        a->part = ANSWER_REASONING;
-    else if (seen->kind == MARK_THINK_CLOSE || seen->kind == MARK_CALL_CLOSE)
-        a->part = ANSWER_CONTENT;
-    else if (seen->kind == MARK_CALL_OPEN)
-        a->part = ANSWER_TOOL_CALLS;
-    a->trimming = a->part != ANSWER_TOOL_CALLS;
-    a->fresh = seen->kind == MARK_THINK_CLOSE;
+    int status;
+    if (seen->kind == MARK_CALL_OPEN) {
+        status = open_call(a, seen, err);
+    } else if (seen->kind == MARK_CALL_CLOSE) {
+        status = put(a, seen->at + seen->len, err) || close_call(a, err);
+    } else {
+        status = put(a, without_spaces(a, seen->at), err); // white space before a mark belongs to the mark
+        if (seen->kind == MARK_THINK_OPEN)
+            a->part = ANSWER_REASONING;
+        else if (seen->kind == MARK_THINK_CLOSE)
+            a->part = ANSWER_CONTENT;
+        a->trimming = true;
+        a->fresh = seen->kind == MARK_THINK_CLOSE;
+    }
     consume(a, seen->at + seen->len);
-    return 0;
+    return status ? -1 : 0;
 }
 
 // Whether the answer begins with an object, which may be a call without marks.
@@ -211,7 +257,7 @@ int answer_push_token(struct answer *a, struct detokenizer *d, int32_t id, struc
 int answer_end(struct answer *a, struct error *err)
 {
     if (!a->bare)
-        return process(a, true, err);
+        return process(a, true, err) || (a->part == ANSWER_TOOL_CALLS && close_call(a, err)) ? -1 : 0;
     // a single object: a call if it can be read as one, otherwise content
     struct arena arena = {0};
     struct value calls;
@@ -221,9 +267,9 @@ int answer_end(struct answer *a, struct error *err)
     int status = answer_tool_calls(&whole, &arena, &calls, &bad, err);
     bool is_call = !status && bad == 0 && value_count(&calls) > 0;
     arena_free(&arena);
-    a->part = is_call ? ANSWER_TOOL_CALLS : ANSWER_CONTENT;
-    if (status || put(a, a->n_held, err))
+    if (status || (is_call && append(&a->calls, &a->n_calls, &a->calls_cap, (struct str){a->held, a->n_held}, err)))
         return -1;
+    emit(a, is_call ? ANSWER_TOOL_CALLS : ANSWER_CONTENT, (struct str){a->held, a->n_held});
     consume(a, a->n_held);
     return 0;
 }
@@ -231,7 +277,8 @@ int answer_end(struct answer *a, struct error *err)
 void answer_free(struct answer *a)
 {
     free(a->held);
+    free(a->call);
     free(a->calls);
-    a->held = a->calls = NULL;
-    a->n_held = a->held_cap = a->n_calls = a->calls_cap = 0;
+    a->held = a->call = a->calls = NULL;
+    a->n_held = a->held_cap = a->n_call = a->call_cap = a->n_calls = a->calls_cap = 0;
 }

@@ -14,7 +14,7 @@
 
 enum answer_part { ANSWER_REASONING, ANSWER_CONTENT, ANSWER_TOOL_CALLS };
 
-// The formats of tool calls.
+// The formats of tool calls. A call is read when it ends. One that cannot be read is content, as the model wrote it.
 enum tool_format {
     TOOLS_NONE,      // there are no tool calls; all text is content
     TOOLS_JSON_TAG,  // <tool_call>{"name", "arguments"}</tool_call> (Hermes, Qwen), or with other tags
@@ -36,7 +36,14 @@ struct answer_style {
     const char *name_open, *name_close; // TOOLS_NAME_JSON, TOOLS_XML, TOOLS_BRACES: marks before and after a name
     const char *key_open, *key_close, *value_open, *value_close; // TOOLS_XML: marks around keys and values;
         // TOOLS_BRACES: value_open is on both sides of a string
+    const struct value *offered;    // the tools, by whose schemas values between tags are typed; NULL: not known
     const char *drop[ANSWER_DROPS]; // marks between parts that belong to none and are dropped; NULL after the last
+};
+
+// Whether a place in a call is within a string; all zeros at the beginning of the call.
+struct quotes {
+    char quote; // the sign that ends the string; 0: outside of strings
+    bool escaped;
 };
 
 // Receives a stretch of the answer; a result other than 0 stops the output. Tool calls are passed as the model wrote
@@ -54,8 +61,12 @@ struct answer {
     bool bare;     // TOOLS_JSON_BARE: the whole answer may be a call, and is held back until the end
     char *held;
     size_t n_held, held_cap;
-    char *calls; // the text of all tool calls, including marks
+    char *call;                      // the text of a call that has not ended, from the white space before its mark on
+    size_t n_call, call_cap, n_lead; // n_lead: bytes of that white space
+    struct quotes quotes;            // at the end of that text
+    char *calls;                     // the text of all tool calls that can be read, including marks
     size_t n_calls, calls_cap;
+    size_t n_bad; // calls that cannot be read
 };
 
 void answer_begin(struct answer *a, const struct answer_style *style, answer_emit_fn *emit, void *arg);
@@ -69,8 +80,8 @@ int answer_end(struct answer *a, struct error *err);
 void answer_free(struct answer *a);
 
 // The tool calls of an answer that has ended: a list of {"type": "function", "function": {"name", "arguments"}} as in
-// messages, where `arguments` is a dict. The list is empty if there are none. A call that cannot be read is left out
-// and counted in *n_bad, unless that is NULL. The values live in the arena.
+// messages, where `arguments` is a dict. The list is empty if there are none. Calls that cannot be read, which are
+// content, are counted in *n_bad, unless that is NULL. The values live in the arena.
 int answer_tool_calls(const struct answer *a, struct arena *arena, struct value *out, size_t *n_bad, struct error *err);
 
 #endif

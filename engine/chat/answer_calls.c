@@ -1,5 +1,5 @@
 // Parses the tool calls of each family into one common form.
-#include "engine/chat/answer.h"
+#include "engine/chat/answer_calls.h"
 
 #include <stdlib.h>
 
@@ -48,6 +48,47 @@ static bool cut(struct str *s, const char *mark, struct str *before)
     return at != SIZE_MAX;
 }
 
+// ---- The end of a call ----
+
+static bool has_strings(const struct answer_style *style)
+{
+    return style->tools == TOOLS_JSON_TAG || style->tools == TOOLS_NAME_JSON || style->tools == TOOLS_PYTHON;
+}
+
+static void pass_byte(const struct answer_style *style, struct quotes *q, char c)
+{
+    const bool opens = c == '"' || (c == '\'' && style->tools == TOOLS_PYTHON);
+    if (q->escaped)
+        q->escaped = false;
+    else if (q->quote && c == '\\')
+        q->escaped = true;
+    else if (q->quote && c == q->quote)
+        q->quote = 0;
+    else if (!q->quote && opens)
+        q->quote = c;
+}
+
+void quotes_pass(const struct answer_style *style, struct quotes *q, struct str text)
+{
+    for (size_t i = 0; has_strings(style) && i < text.len; i++)
+        pass_byte(style, q, text.data[i]);
+}
+
+size_t call_end(const struct answer_style *style, struct quotes q, struct str text)
+{
+    const size_t n = style->call_close ? strlen(style->call_close) : 0;
+    if (!n)
+        return SIZE_MAX;
+    if (!has_strings(style))
+        return find(text, style->call_close);
+    for (size_t i = 0; i + n <= text.len; i++) {
+        if (!q.quote && !memcmp(text.data + i, style->call_close, n))
+            return i;
+        pass_byte(style, &q, text.data[i]);
+    }
+    return SIZE_MAX;
+}
+
 // ---- One call ----
 
 static int push_call(struct calls *c, struct str name, struct value arguments)
@@ -74,6 +115,24 @@ static bool read_json(struct calls *c, struct str *s, struct value *out)
     return true;
 }
 
+// The tool of this name among those that were offered; NULL: there is none.
+static const struct value *offered_tool(const struct calls *c, struct str name)
+{
+    for (size_t i = 0; i < value_count(c->style->offered); i++) {
+        const struct value *tool = &c->style->offered->list->items[i], *function = value_get(tool, "function");
+        function = function ? function : tool;
+        const struct value *own = value_get(function, "name");
+        if (value_is(own, VALUE_STRING) && str_equal(own->text, name))
+            return function;
+    }
+    return NULL;
+}
+
+static bool is_offered(const struct calls *c, struct str name)
+{
+    return !c->style->offered || offered_tool(c, name);
+}
+
 // Takes {"name": ..., "arguments" or "parameters": {...}}, or a call as in messages.
 static int take_object(struct calls *c, const struct value *object)
 {
@@ -83,12 +142,19 @@ static int take_object(struct calls *c, const struct value *object)
     name = name ? name : value_get(object, "tool_name");
     arguments = arguments ? arguments : value_get(object, "parameters");
     struct value read;
-    if (value_is(arguments, VALUE_STRING)) { // JSON text within JSON
+    const bool nothing =
+        !arguments || arguments->kind == VALUE_NONE || (arguments->kind == VALUE_STRING && !strip(arguments->text).len);
+    if (nothing && c->style->tools != TOOLS_JSON_BARE) {
+        if (value_dict_new(&read, c->arena, c->err))
+            return -1;
+        arguments = &read;
+    } else if (value_is(arguments, VALUE_STRING)) { // JSON text within JSON
         struct str text = arguments->text;
         if (read_json(c, &text, &read))
             arguments = &read;
     }
-    if (!value_is(name, VALUE_STRING) || !value_is(arguments, VALUE_DICT)) {
+    if (!value_is(name, VALUE_STRING) || (c->style->tools == TOOLS_JSON_BARE && !is_offered(c, name->text)) ||
+        !value_is(arguments, VALUE_DICT)) {
         c->bad++;
         return 0;
     }
@@ -126,7 +192,8 @@ static int take_json(struct calls *c, struct str s)
 
 // ---- A name, and then its arguments ----
 
-// Reduces functions.get_weather:0 to get_weather. Text after a space names a channel and is dropped, too.
+// Reduces functions.get_weather:0 and get_weather[CALL_ID]abc to get_weather. Text after a space names a channel and is
+// dropped, too.
 static struct str bare_name(struct str name)
 {
     name = strip(name);
@@ -138,9 +205,9 @@ static struct str bare_name(struct str name)
         name.len = (size_t)(space - name.data);
     if (colon && (!space || colon < space))
         name.len = (size_t)(colon - name.data);
-    const char *angle = name.len ? memchr(name.data, '<', name.len) : NULL;
-    if (angle)
-        name.len = (size_t)(angle - name.data);
+    for (size_t i = 0; i < name.len; i++)
+        if (name.data[i] == '<' || name.data[i] == '[')
+            name.len = i;
     return name;
 }
 
@@ -165,13 +232,92 @@ static int take_named_json(struct calls *c, struct str s)
 
 // ---- Tags ----
 
-// Reads a value between tags: JSON if it can be read as such, otherwise text without one newline at each end.
-static int tag_value(struct calls *c, struct str text, struct value *out)
+// What a tool's schema allows for a parameter.
+enum { IS_STRING = 1, IS_NUMBER = 2, IS_BOOL = 4, IS_NULL = 8, IS_ARRAY = 16, IS_OBJECT = 32, IS_ANY = 63 };
+
+static unsigned type_bits(const struct value *type)
+{
+    static const struct {
+        const char *name;
+        unsigned bits;
+    } names[] = {{"string", IS_STRING}, {"integer", IS_NUMBER}, {"number", IS_NUMBER}, {"boolean", IS_BOOL},
+                 {"null", IS_NULL},     {"array", IS_ARRAY},    {"object", IS_OBJECT}};
+    for (size_t i = 0; value_is(type, VALUE_STRING) && i < COUNT_OF(names); i++)
+        if (str_equal_z(type->text, names[i].name))
+            return names[i].bits;
+    return IS_ANY;
+}
+
+static unsigned schema_bits(const struct value *schema, int depth)
+{
+    static const char *const choices[] = {"anyOf", "oneOf"};
+    const struct value *type = value_get(schema, "type"), *values = value_get(schema, "enum");
+    unsigned bits = 0;
+    if (value_is(type, VALUE_LIST))
+        for (size_t i = 0; i < type->list->n; i++)
+            bits |= type_bits(&type->list->items[i]);
+    else if (type)
+        bits = type_bits(type);
+    for (size_t i = 0; !type && depth < 8 && i < COUNT_OF(choices); i++)
+        for (size_t k = 0; k < value_count(value_get(schema, choices[i])); k++)
+            bits |= schema_bits(&value_get(schema, choices[i])->list->items[k], depth + 1);
+    for (size_t i = 0; !type && i < value_count(values); i++)
+        bits |= values->list->items[i].kind == VALUE_STRING ? IS_STRING : IS_ANY & ~(unsigned)IS_STRING;
+    return bits ? bits : IS_ANY;
+}
+
+// What the parameter `key` of function `name` may be, by the tools that were offered.
+static unsigned parameter_bits(const struct calls *c, struct str name, struct str key)
+{
+    const struct value *function = offered_tool(c, name);
+    const struct value *all = value_get(value_get(function, "parameters"), "properties");
+    for (size_t k = 0; value_is(all, VALUE_DICT) && k < all->dict->n; k++)
+        if (all->dict->entries[k].key.kind == VALUE_STRING && str_equal(all->dict->entries[k].key.text, key))
+            return schema_bits(&all->dict->entries[k].value, 0);
+    return IS_ANY;
+}
+
+static unsigned bits_of(const struct value *v)
+{
+    switch (v->kind) {
+    case VALUE_NONE:
+        return IS_NULL;
+    case VALUE_BOOL:
+        return IS_BOOL;
+    case VALUE_LIST:
+        return IS_ARRAY;
+    case VALUE_DICT:
+        return IS_OBJECT;
+    case VALUE_STRING:
+        return IS_STRING;
+    default:
+        return IS_NUMBER;
+    }
+}
+
+// Python's words, which models write between tags. False if the text is none of them.
+static bool python_constant(struct str s, struct value *out)
+{
+    if (str_equal_z(s, "True") || str_equal_z(s, "False"))
+        *out = value_bool(s.data[0] == 'T');
+    else if (str_equal_z(s, "None"))
+        *out = value_none();
+    else
+        return false;
+    return true;
+}
+
+// Reads a value between tags, of one of the kinds in `bits`: JSON if that gives such a kind, otherwise text without one
+// newline at each end. Where a string is allowed, text in quotes is taken as it is.
+static int tag_value(struct calls *c, struct str text, unsigned bits, struct value *out)
 {
     struct str json = strip(text);
     bool quoted = json.len && json.data[0] == '"';
     struct str rest = json;
-    if (!quoted && read_json(c, &rest, out) && rest.len == 0)
+    const bool typed = bits != IS_ANY;
+    if (bits != IS_STRING && typed && python_constant(json, out) && (bits_of(out) & bits))
+        return 0;
+    if (bits != IS_STRING && !quoted && read_json(c, &rest, out) && rest.len == 0 && (bits_of(out) & bits))
         return 0;
     if (text.len && text.data[0] == '\n')
         text = from(text, 1);
@@ -179,7 +325,7 @@ static int tag_value(struct calls *c, struct str text, struct value *out)
     return value_string_copy(out, c->arena, text, c->err);
 }
 
-static int take_parameters(struct calls *c, struct str body, struct value *arguments)
+static int take_parameters(struct calls *c, struct str name, struct str body, struct value *arguments)
 {
     const struct answer_style *st = c->style;
     struct str before, key, text;
@@ -188,7 +334,8 @@ static int take_parameters(struct calls *c, struct str body, struct value *argum
         if (!cut(&body, st->key_close, &key) || (*st->value_open && !cut(&body, st->value_open, &before)))
             return 0;
         cut(&body, st->value_close, &text);
-        if (value_string_copy(&k, c->arena, strip(key), c->err) || tag_value(c, text, &v) ||
+        if (value_string_copy(&k, c->arena, strip(key), c->err) ||
+            tag_value(c, text, parameter_bits(c, name, strip(key)), &v) ||
             value_dict_put(c->arena, arguments, k, v, c->err))
             return -1;
     }
@@ -217,7 +364,7 @@ static int take_tags(struct calls *c, struct str s)
             c->bad++;
             continue;
         }
-        if (value_dict_new(&arguments, c->arena, c->err) || take_parameters(c, one, &arguments) ||
+        if (value_dict_new(&arguments, c->arena, c->err) || take_parameters(c, name, one, &arguments) ||
             push_call(c, name, arguments))
             return -1;
     }
@@ -474,14 +621,12 @@ int answer_tool_calls(const struct answer *a, struct arena *arena, struct value 
         status = take_block(&c, s);
     else
         while (!status && a->style.call_open && cut(&s, a->style.call_open, &before)) {
-            block = s;
-            if (a->style.call_close)
-                cut(&s, a->style.call_close, &block);
-            else
-                s.len = 0;
+            const size_t end = call_end(&a->style, (struct quotes){0}, s);
+            block = (struct str){s.data, MIN(end, s.len)};
+            s = end == SIZE_MAX ? (struct str){s.data + s.len, 0} : from(s, end + strlen(a->style.call_close));
             status = take_block(&c, block);
         }
     if (n_bad)
-        *n_bad = c.bad;
+        *n_bad = a->n_bad + c.bad;
     return status;
 }
