@@ -86,6 +86,9 @@ static int compile_flags(struct constrained *c, const struct options *o, const s
         grammar_describe(c->grammar, &note);
     }
     load_note_text(&note);
+    if (grammar_passed_over(c->grammar))
+        terminal_note("quern: note: %s: what demands nothing of an answer is passed over: %s", source->flag,
+                      grammar_passed_over(c->grammar));
     return 0;
 }
 

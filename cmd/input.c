@@ -39,6 +39,8 @@ int input_read(const char *path, char **data, size_t *size, struct error *err)
     if (fd < 0)
         return fail(err, E_IO, "%s: %s", path, strerror(errno));
     int status = read_all(fd, is_stdin ? "stdin" : path, data, size, err);
+    if (!status && *size >= 3 && !memcmp(*data, "\xef\xbb\xbf", 3))
+        memmove(*data, *data + 3, *size -= 3); // a byte order mark is no part of a text
     if (!is_stdin)
         close(fd);
     if (status) {

@@ -129,6 +129,7 @@ Test(batch, lines_objects_and_columns_become_prompts_by_a_template)
         {"in.jsonl", "{\"text\":\"why\"}\n", "", 1, "row-1"},
         {"in.csv", "custom_id,text\na,\"one, \"\"two\"\"\nthree\"\nb,four\n", "", 2, "b"},
         {"in.csv", "\xef\xbb\xbfq,id\r\n\"x\",k\r\n", "--template '{{q}}'", 1, "k"},
+        {"in.csv", "id,text\n1,plain one\n2,a 5\" pipe\n3,\"x\" y\"z\n4,plain\n", "--template '{{text}}'", 4, "4"},
         {"in.tsv", "q\tr\na \"b\tc\n", "--template '{{q}}-{{r}}'", 1, "row-1"},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
@@ -139,6 +140,32 @@ Test(batch, lines_objects_and_columns_become_prompts_by_a_template)
         cr_assert_str_eq(cJSON_GetStringValue(at(row, "custom_id")), cases[i].id, "case %zu", i);
         cJSON_Delete(row);
     }
+}
+
+// As Python's csv module reads them.
+Test(batch, quotes_within_a_field_of_csv_are_signs_like_others)
+{
+    write_text("a.jsonl", "{\"custom_id\":\"1\",\"prompt\":\"a 5\\\" pipe\"}\n"
+                          "{\"custom_id\":\"2\",\"prompt\":\"x y\\\"z\"}\n"
+                          "{\"custom_id\":\"3\",\"prompt\":\"\\\"\\nq, \"}\n");
+    write_text("b.csv", "custom_id,text\n1,a 5\" pipe\n2,\"x\" y\"z\n3,\"\"\"\nq, \"\n");
+    cr_assert_eq(shell("$Q batch a.jsonl -o a -n 5"), 0);
+    cr_assert_eq(shell("$Q batch b.csv -o b -n 5 --template '{{text}}'"), 0);
+    cr_assert(same_files("a", "b"));
+}
+
+Test(batch, an_object_may_be_asked_for_with_its_schema)
+{
+    write_text(
+        "in.jsonl",
+        "{\"custom_id\":\"1\",\"prompt\":\"x\",\"max_tokens\":300,\"response_format\":{\"type\":\"json_object\","
+        "\"schema\":{\"properties\":{\"n\":{\"enum\":[4,5]}},\"required\":[\"n\"],\"x\":1,\"nullable\":true}}}\n");
+    cr_assert_eq(shell("$Q batch in.jsonl -o out"), 0);
+    expect_says("err", "passed over: 'x', 'nullable'");
+    cJSON *row = row_of("out", 1), *answer = cJSON_Parse(cJSON_GetStringValue(at(choice_of(row, 0), "text")));
+    cr_assert(at(answer, "n")->valueint == 4 || at(answer, "n")->valueint == 5);
+    cJSON_Delete(answer);
+    cJSON_Delete(row);
 }
 
 Test(batch, a_template_writes_the_same_prompt_as_the_words_that_it_stands_for)
@@ -156,8 +183,8 @@ Test(batch, every_failure_is_a_row_and_the_others_are_answered)
         const char *line, *code, *text;
     } cases[] = {
         {"{\"custom_id\":\"ok\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":\"a\",\"max_tokens\":1}}", NULL, NULL},
-        {"{\"custom_id\":", "invalid_json", "line 1"},
-        {"[1]", "invalid_request", "array where an object is wanted"},
+        {"{\"custom_id\":", "invalid_json", "line 2, column 14: a value expected"},
+        {"[1]", "invalid_request", "line 3: array where an object is wanted"},
         {"{\"custom_id\":\"\xff\"}", "invalid_utf8", "not UTF-8"},
         {"{\"url\":\"/v1/completions\",\"body\":{}}", "invalid_request", "custom_id is missing"},
         {"{\"custom_id\":\"ok\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":\"a\"}}", "duplicate_id",
@@ -180,6 +207,8 @@ Test(batch, every_failure_is_a_row_and_the_others_are_answered)
          "invalid_request", "stream"},
         {"{\"custom_id\":\"11\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":\"a\",\"stop\":\"\"}}",
          "invalid_request", "stop"},
+        {"{\"custom_id\":\"12\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":\"a\",\"max_tokens\":2147483647}}",
+         "invalid_request", "max_tokens: 2147483647: from 0 to 1073741824"},
         {"{\"what\":1}", "invalid_request", "neither a batch line"},
         {"{\"custom_id\":\"last\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":\"b\",\"max_tokens\":1}}", NULL,
          NULL},
@@ -193,7 +222,7 @@ Test(batch, every_failure_is_a_row_and_the_others_are_answered)
     fputs("\"}}\n", f);
     fclose(f);
     cr_assert_eq(shell("$Q batch in.jsonl -o out"), 1);
-    expect_says("err", "18 rows failed");
+    expect_says("err", "19 rows failed");
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         if (cases[i].code)
             expect_error("out", (int)i + 1, cases[i].code, cases[i].text);

@@ -194,14 +194,13 @@ Test(schema, what_is_not_supported_is_refused_by_name_and_place)
     static const char *const cases[][2] = {
         {"{\"properties\":{\"a\":{\"unevaluatedProperties\":false}}}",
          "schema: /properties/a/unevaluatedProperties: the keyword 'unevaluatedProperties' is not supported"},
-        {"{\"minlength\":3}", "schema: /minlength: the keyword 'minlength' is not supported"},
+        {"{\"unevaluatedItems\":false}", "schema: /unevaluatedItems: the keyword 'unevaluatedItems' is not supported"},
         {"{\"$dynamicRef\":\"#x\"}", "/$dynamicRef: the keyword '$dynamicRef'"},
         {"{\"$ref\":\"https://example.org/x\"}", "/$ref: $ref 'https://example.org/x' leads out of the schema"},
         {"{\"$ref\":\"#/$defs/x\"}", "/$ref: $ref '#/$defs/x' names no schema"},
         {"{\"$ref\":\"#\"}", "leads back to itself"},
         {"{\"anyOf\":[{\"$ref\":\"#\"},{\"type\":\"null\"}]}", "leads back to itself"},
         {"{\"type\":\"text\"}", "/type: this is none of the types"},
-        {"{\"type\":\"string\",\"format\":\"isbn\"}", "/format: the format 'isbn' is not supported"},
         {"{\"type\":\"string\",\"pattern\":\"(a\"}", "/pattern: pattern: column 1: this group has no closing )"},
         {"{\"type\":\"string\",\"pattern\":\"(a)\\\\1\"}",
          "/pattern: pattern: column 4: back references are not supported"},
@@ -510,5 +509,27 @@ Test(schema, masks_of_random_schemas_hold_exactly_what_is_accepted)
         }
     }
     free(m);
+    rig_end(&r);
+}
+
+// Annotations of pydantic and zod, OpenAPI's words, misspelt words and unknown formats demand nothing, and are named.
+Test(schema, what_demands_nothing_is_passed_over_and_named)
+{
+    struct rig r;
+    rig_begin(&r);
+    static const char *const cases[][2] = {
+        {"{\"oneOf\":[{\"const\":1},{\"const\":2}],\"discriminator\":{\"propertyName\":\"kind\"}}", "'discriminator'"},
+        {"{\"type\":\"string\",\"nullable\":true,\"markdownDescription\":\"x\",\"format\":\"isbn\"}",
+         "'nullable', 'markdownDescription', 'isbn'"},
+        {"{\"items\":{\"nullable\":true},\"additionalProperties\":{\"nullable\":false}}", "'nullable'"},
+        {"{\"minlength\":3}", "'minlength'"},
+        {"{\"title\":\"T\",\"x-order\":1,\"default\":2}", NULL},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        cr_assert(rig_schema(&r, cases[i][0], false), "%s: %s", cases[i][0], r.err.text);
+        const char *got = grammar_passed_over(r.g);
+        cr_expect(got == cases[i][1] || (got && cases[i][1] && !strcmp(got, cases[i][1])), "%s: %s", cases[i][0],
+                  got ? got : "none");
+    }
     rig_end(&r);
 }

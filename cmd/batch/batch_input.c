@@ -151,10 +151,31 @@ static int fill(struct batch_input *in, struct error *err)
     return 0;
 }
 
+// Where a place of a CSV record is. As in Python's csv, a quote has a meaning at the beginning of a field alone, and
+// within a field that began with one; elsewhere it is a sign like others.
+enum csv_place { AT_FIELD, IN_PLAIN, IN_QUOTES, AT_QUOTE };
+
+// The place behind a byte. *is_text: the byte belongs to the text of its field.
+static enum csv_place csv_pass(enum csv_place place, char c, bool *is_text)
+{
+    *is_text = true;
+    if (place == AT_FIELD && c == '"')
+        *is_text = false;
+    else if (place == IN_QUOTES && c == '"')
+        *is_text = false;
+    else if (place == AT_QUOTE && c == '"')
+        return IN_QUOTES; // two quotes stand for one
+    if (place == IN_QUOTES)
+        return c == '"' ? AT_QUOTE : IN_QUOTES;
+    if (c == ',' || c == '\n')
+        return AT_FIELD;
+    return place == AT_FIELD && c == '"' ? IN_QUOTES : IN_PLAIN;
+}
+
 // The state of the search for the end of a record, which may span several reads.
 struct scan {
-    size_t at;      // bytes scanned, counted from in->from
-    bool in_quotes; // inside a quoted field of CSV
+    size_t at;            // bytes scanned, counted from in->from
+    enum csv_place place; // in a record of CSV
     int64_t n_lines;
 };
 
@@ -169,10 +190,11 @@ static bool scan_end(const struct batch_input *in, struct scan *scan)
         return end;
     }
     for (; scan->at < n; scan->at++) {
-        char c = data[scan->at];
-        scan->in_quotes ^= c == '"';
-        if (c == '\n' && !scan->in_quotes)
+        const char c = data[scan->at];
+        bool is_text;
+        if (c == '\n' && scan->place != IN_QUOTES)
             return true;
+        scan->place = csv_pass(scan->place, c, &is_text);
         scan->n_lines += c == '\n';
     }
     return false;
@@ -231,7 +253,7 @@ static int next_any(struct batch_input *in, struct record *r, struct error *err)
             return -1;
     } else {
         take(in, scan.at + found);
-        r->is_open = scan.in_quotes;
+        r->is_open = scan.place == IN_QUOTES;
         scan.n_lines += found;
     }
     in->n_lines += scan.n_lines;
@@ -286,17 +308,12 @@ int batch_input_survey(struct batch_input *in, struct batch_survey *out, struct 
 static struct str take_quoted(struct str bytes, size_t *at, char *out)
 {
     size_t n = 0, i = *at;
-    bool quoted = false;
-    for (; i < bytes.len && (quoted || bytes.data[i] != ','); i++) {
-        char c = bytes.data[i];
-        if (c != '"') {
-            out[n++] = c;
-        } else if (quoted && i + 1 < bytes.len && bytes.data[i + 1] == '"') {
-            out[n++] = '"';
-            i++;
-        } else {
-            quoted = !quoted;
-        }
+    enum csv_place place = AT_FIELD;
+    for (; i < bytes.len && (place == IN_QUOTES || bytes.data[i] != ','); i++) {
+        bool is_text;
+        place = csv_pass(place, bytes.data[i], &is_text);
+        if (is_text)
+            out[n++] = bytes.data[i];
     }
     *at = i;
     return (struct str){out, n};

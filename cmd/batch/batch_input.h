@@ -1,6 +1,6 @@
 // Reads the input of a batch record by record: lines, or the records of CSV and TSV files.
 //
-// A record is a line that is not blank, without its newline; in CSV and TSV a quoted field may contain newlines.
+// A record is a line that is not blank, without its newline; in CSV a quoted field may contain newlines.
 // Records are numbered from 1 over the whole file, whichever shard computes them. A record over RECORD_MOST bytes is
 // skipped and reported, so that memory use does not depend on the input.
 // Ownership: the input owns its buffer; a record is a view that is valid until the next one is read. Threads: one at

@@ -14,6 +14,7 @@ struct parse {
     struct batch_row *row;
     const struct row_form *form;
     const char *code;
+    int64_t line; // of the file, where the record begins
     struct error *err;
 };
 
@@ -48,13 +49,16 @@ static int take_real(const struct value *body, const char *key, double least, do
 static int take_integer(const struct value *body, const char *key, int64_t least, int64_t most, int64_t *out,
                         struct error *err)
 {
-    double number = NAN;
-    if (!get(body, key))
+    double number;
+    const struct value *v = get(body, key);
+    if (!v)
         return 0;
-    if (take_real(body, key, (double)least, (double)most, &number, err))
-        return -1;
+    if (!value_number(v, &number))
+        return wrong_kind(key, v, "a whole number", err);
+    if (!(number >= (double)least && number <= (double)most))
+        return fail(err, E_USAGE, "%s: %.0f: from %lld to %lld", key, number, (long long)least, (long long)most);
     if (number != nearbyint(number))
-        return fail(err, E_USAGE, "%s: %.9g is no whole number", key, number);
+        return fail(err, E_USAGE, "%s: %.17g is no whole number", key, number);
     *out = (int64_t)number;
     return 0;
 }
@@ -119,6 +123,24 @@ static int take_stops(struct batch_row *row, const struct value *body, struct er
     return 0;
 }
 
+// A schema beside json_object: of an object, whether it says so or not.
+static int take_object_schema(struct batch_row *row, const struct value *schema, struct error *err)
+{
+    row->schema = schema;
+    if (!value_is(schema, VALUE_DICT) || value_get(schema, "type"))
+        return 0;
+    struct value *copy = ARENA_NEW(&row->arena, struct value);
+    if (!copy)
+        return fail(err, E_MEMORY, "no memory for a schema");
+    if (value_dict_new(copy, &row->arena, err) || value_dict_set(&row->arena, copy, "type", VALUE_LIT("object"), err))
+        return -1;
+    for (size_t i = 0; i < schema->dict->n; i++)
+        if (value_dict_put(&row->arena, copy, schema->dict->entries[i].key, schema->dict->entries[i].value, err))
+            return -1;
+    row->schema = copy;
+    return 0;
+}
+
 static int take_response_format(struct batch_row *row, const struct value *body, struct error *err)
 {
     const struct value *format = NULL, *schema = NULL;
@@ -133,7 +155,7 @@ static int take_response_format(struct batch_row *row, const struct value *body,
         return 0;
     if (str_equal_z(type->text, "json_object")) {
         row->wants_json = true;
-        return 0;
+        return take_object_schema(row, get(format, "schema"), err);
     }
     if (!str_equal_z(type->text, "json_schema"))
         return fail(err, E_USAGE, "response_format.type: \"%.*s\"; text, json_object or json_schema",
@@ -461,14 +483,26 @@ static int body_of_template(struct parse *p, const struct value *fields, struct 
 
 // --- records ---
 
+// The reader counts lines from the record's own beginning, which is one line of the file.
+static int name_line(struct parse *p)
+{
+    static const char first[] = "line 1, ";
+    char said[ERR_TEXT];
+    snprintf(said, sizeof said, "%s", p->err->text);
+    const bool counted = !strncmp(said, first, strlen(first));
+    return fail(p->err, E_USAGE, "line %lld, %s", (long long)p->line, counted ? said + strlen(first) : said);
+}
+
 static int parse_json(struct parse *p, struct str text, struct value *out)
 {
     struct json_reader reader = {.arena = &p->row->arena, .flags = JSON_INPUT};
     p->code = "invalid_json";
     if (json_read(out, &reader, text, p->err))
-        return -1;
+        return p->err->code == E_USAGE ? name_line(p) : -1;
     p->code = "invalid_request";
-    return out->kind == VALUE_DICT ? 0 : fail(p->err, E_USAGE, "%s where an object is wanted", value_kind_name(out));
+    return out->kind == VALUE_DICT ? 0
+                                   : fail(p->err, E_USAGE, "line %lld: %s where an object is wanted",
+                                          (long long)p->line, value_kind_name(out));
 }
 
 static int take_url(struct parse *p, const struct value *line)
@@ -626,7 +660,7 @@ static int parse_record(struct parse *p, const struct record *record)
 int batch_row_parse(struct batch_row *row, const struct record *record, const struct row_form *form, const char **code,
                     struct error *err)
 {
-    struct parse p = {.row = row, .form = form, .err = err};
+    struct parse p = {.row = row, .form = form, .line = record->line, .err = err};
     if (!parse_record(&p, record))
         return 0;
     *code = p.code;

@@ -1,6 +1,7 @@
 // The grammars of the rows' schemas: compiled once, kept in SCHEMAS_KEPT slots by the text of the schema, and replaced
 // when another one is needed, the least recently used first. A slot that a row holds is never replaced.
 #include "cmd/batch/batch_schema.h"
+#include "cmd/terminal/terminal.h"
 #include "engine/json.h"
 
 #include <stdlib.h>
@@ -45,6 +46,11 @@ static int compile(struct batch_schemas *s, struct str text, struct batch_schema
     if (grammar_from_schema(&made->grammar, s->vocab, text, NULL, err)) {
         free(made);
         return -1;
+    }
+    if (grammar_passed_over(made->grammar) && !s->noted) {
+        terminal_note("quern: note: a row's schema: what demands nothing of an answer is passed over: %s",
+                      grammar_passed_over(made->grammar));
+        s->noted = true;
     }
     *out = made;
     return 0;

@@ -25,6 +25,7 @@ struct batch_schemas {
     struct grammar_vocab *vocab; // made when the first schema is taken
     struct batch_schema *kept[SCHEMAS_KEPT];
     int64_t n_uses;
+    bool noted; // the note about what is passed over was given
 };
 void batch_schemas_free(struct batch_schemas *s);
 

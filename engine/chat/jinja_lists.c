@@ -563,6 +563,7 @@ static const struct {
     JINJA_FILTERS(FILTER){"d", filter_default},
     {"e", filter_escape},
     {"count", filter_length},
+    {"fromjson", filter_from_json},
 };
 
 native_fn *filter_find(struct str name)

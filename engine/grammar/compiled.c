@@ -56,9 +56,15 @@ void grammar_free(struct grammar *g)
     readings_free(&g->readings);
     net_free(&g->net);
     exprs_free(&g->x);
+    text_free(&g->passed_over);
     if (g->has_lock)
         pthread_mutex_destroy(&g->lock);
     free(g);
+}
+
+const char *grammar_passed_over(const struct grammar *g)
+{
+    return g->passed_over.size && !g->passed_over.failed ? g->passed_over.data + strlen(", ") : NULL;
 }
 
 void grammar_describe(const struct grammar *g, struct text *out)

@@ -17,6 +17,7 @@ struct grammar {
     pthread_mutex_t lock;
     bool has_lock;
     uint32_t start, start_after_trigger; // sets of readings
+    struct text passed_over;             // see grammar_passed_over; each name behind a comma
 };
 
 struct constraint {

@@ -40,10 +40,12 @@ struct schema_options {
                        // the standard says; if false, it may not, which is what a caller who wants an answer means
 };
 // JSON Schema (2020-12, and the spellings of draft 7). `json` is the text of the schema; "{}" allows any JSON value.
-// E_USAGE names the place as a JSON pointer. A keyword that is not supported is an error; it is never ignored. `o`
-// may be NULL.
+// E_USAGE names the place as a JSON pointer. A keyword that demands something and is not supported is an error. Unknown
+// keywords and formats demand nothing, as the standard says, see grammar_passed_over. `o` may be NULL.
 int grammar_from_schema(struct grammar **out, const struct grammar_vocab *v, struct str json,
                         const struct schema_options *o, struct error *err);
+// The names of unknown keywords and formats that the schema has, for a note: "'a', 'b'"; NULL: none. Belongs to the grammar.
+const char *grammar_passed_over(const struct grammar *g);
 void grammar_free(struct grammar *g);                             // NULL is fine
 void grammar_describe(const struct grammar *g, struct text *out); // appends one line of sizes, for -v
 

@@ -148,6 +148,18 @@ int schema_resolve(struct schema *s, const struct value *ref, const struct value
 
 // --- claims ---
 
+void schema_pass_over(struct schema *s, struct str name)
+{
+    enum { NAMES_MOST = 8, NAME_MOST = 40 };
+    char shown[NAME_MOST + 8];
+    snprintf(shown, sizeof shown, ", '%.*s'", (int)MIN(name.len, (size_t)NAME_MOST), name.data);
+    const char *said = s->passed_over.data ? s->passed_over.data : "";
+    if (s->n_passed_over >= NAMES_MOST || strstr(said, shown))
+        return;
+    s->n_passed_over++;
+    text_print(&s->passed_over, "%s", shown);
+}
+
 // 1: every value meets the literal; 0: no value does; -1: it depends on the value.
 static int trivial(struct literal lit)
 {
@@ -351,9 +363,14 @@ int grammar_from_schema(struct grammar **out, const struct grammar_vocab *v, str
     arena_free(&s.arena);
     if (status) {
         exprs_free(&s.x);
+        text_free(&s.passed_over);
         return -1;
     }
     status = grammar_compile(out, v, &s.x, 0, err);
+    if (status)
+        text_free(&s.passed_over);
+    else
+        (*out)->passed_over = s.passed_over;
     if (status && err && err->code == E_USAGE && strstr(err->text, "matches no text"))
         return fail(err, E_USAGE, "schema: no value meets it, or none that can be written down");
     return status;

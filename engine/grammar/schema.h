@@ -96,6 +96,8 @@ struct schema {
         expr_id e;
     } * patterns; // cache of compiled patterns
     size_t n_patterns, cap_patterns;
+    struct text passed_over; // what demands nothing and was not known, see grammar_passed_over
+    size_t n_passed_over;
     struct error *err;
 };
 enum { CLAIMS_MAX = 50000, BRANCHES_MAX = 100000, SCHEMA_BYTES_MAX = 4 << 20, SCHEMA_DEPTH_MAX = 100 };
@@ -103,6 +105,8 @@ enum { CLAIMS_MAX = 50000, BRANCHES_MAX = 100000, SCHEMA_BYTES_MAX = 4 << 20, SC
 // Fails with "schema: /properties/age: MESSAGE", where the path is the JSON pointer of `at`.
 int schema_refuse(struct schema *s, const struct value *at, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 int schema_no_memory(struct schema *s);
+// Notes the name of a keyword or format that demands nothing, once.
+void schema_pass_over(struct schema *s, struct str name);
 
 // The expression of the values that meet all literals; EXPR_NEVER if they contradict each other directly.
 int schema_claim(struct schema *s, const struct literal *list, size_t n, expr_id *out);

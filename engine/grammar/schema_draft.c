@@ -23,7 +23,12 @@ int schema_check_keywords(struct schema *s, const struct value *node)
 {
     for (size_t i = 0; node->kind == VALUE_DICT && i < node->dict->n; i++) {
         struct str name = node->dict->entries[i].key.text;
-        if (schema_keyword(name) == K_UNKNOWN && !(s->ref_alone && value_get(node, "$ref")))
+        const enum keyword keyword = schema_keyword(name);
+        if (s->ref_alone && value_get(node, "$ref"))
+            continue;
+        if (keyword == K_UNKNOWN)
+            schema_pass_over(s, name);
+        if (keyword == K_UNSUPPORTED)
             return schema_refuse(s, &node->dict->entries[i].value, "the keyword '%.*s' is not supported",
                                  (int)MIN(name.len, (size_t)60), name.data);
     }

@@ -48,10 +48,10 @@ enum keyword {
     K_DEPENDENT_REQUIRED,
     K_DEPENDENT_SCHEMAS,
     K_DEPENDENCIES,
-    K_UNKNOWN
+    K_UNSUPPORTED, // demands something that is not done
+    K_UNKNOWN      // not in keywords.def
 };
 
-// K_UNKNOWN if the name is not in keywords.def.
 enum keyword schema_keyword(struct str name);
 
 // --- drafts ---

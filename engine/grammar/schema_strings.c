@@ -66,7 +66,9 @@ int schema_format(struct schema *s, const struct value *v, expr_id *out, bool *a
     for (size_t i = 0; i < COUNT_OF(formats); i++)
         if (str_equal_z(v->text, formats[i].name))
             return compile_pattern(s, v, str_from(formats[i].pattern), out);
-    return schema_refuse(s, v, "the format '%.*s' is not supported", (int)MIN(v->text.len, (size_t)60), v->text.data);
+    schema_pass_over(s, v->text);
+    *any = true;
+    return 0;
 }
 
 // --- contents ---
