@@ -282,13 +282,26 @@ struct memory_need session_memory(const struct session *s)
     return s->need;
 }
 
+// Whether no layer has a place for values, so that their type has no meaning.
+static bool keeps_keys_alone(const struct graph *g)
+{
+    bool alone = g->n_kv > 0;
+    for (int i = 0; i < g->n_kv; i++)
+        alone = alone && g->kv[i].keys_only;
+    return alone;
+}
+
 void session_describe(const struct session *s, struct text *out)
 {
     char need[200];
     format_need(&s->need, need, sizeof need);
     text_print(out, "memory: %s\n", need);
-    text_print(out, "KV cache: %d pages of %d positions, keys %s, values %s\n", s->pages.n, KV_PAGE,
-               dtype_info[s->o.kv_type[0]].name, dtype_info[s->o.kv_type[1]].name);
+    text_print(out, "KV cache: %d pages of %d positions, keys %s, ", s->pages.n, KV_PAGE,
+               dtype_info[s->o.kv_type[0]].name);
+    if (keeps_keys_alone(s->model->graph))
+        text_print(out, "of which values are a part\n");
+    else
+        text_print(out, "values %s\n", dtype_info[s->o.kv_type[1]].name);
     if (s->states.n)
         text_print(out, "states: %d of %zu bytes\n", s->states.n, state_bytes(s->model->graph));
     s->model->machine->v->describe(s->model->machine, s->plan, out);

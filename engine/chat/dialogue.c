@@ -291,7 +291,7 @@ static int make_prompt(struct reply *reply, struct token_list *prompt, struct te
 static void add_up(struct dialogue_result *r, const struct generate_result *g)
 {
     r->reason = g->reason;
-    r->n_prompt = g->n_prompt;
+    r->n_prompt += g->n_prompt;
     r->n_computed += g->n_prompt - g->n_reused;
     r->n_generated += g->n_generated;
     r->n_steps += g->n_steps;

@@ -55,7 +55,8 @@ struct dialogue_settings {
 
 struct dialogue_result {
     enum stop_reason reason;
-    int n_prompt, n_computed; // tokens of the prompt, and how many of them were not in the session
+    // Tokens of the prompt, and how many of them were not in the session; of all prompts, where turns were dropped.
+    int n_prompt, n_computed;
     int64_t n_generated, n_steps;
     double prompt_ms, generate_ms;
     int n_context; // tokens in the sequence afterwards

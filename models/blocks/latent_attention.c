@@ -16,10 +16,14 @@ struct latent_attention latent_attention_read(struct build *b, int dim_rot)
     const int dim_k = (int)hparam_int_or(h, "attention.key_length_mla", 0, RANK_MAX, 0);
     const int dim_v = (int)hparam_int_or(h, "attention.value_length_mla", 0, RANK_MAX, 0);
     a.absorbed = dim_k && dim_v;
+    if (!a.absorbed && gguf_find_tensor(h->file, "blk.0.attn_k_b.weight"))
+        hparam_refuse(h, dim_k ? "attention.value_length_mla" : "attention.key_length_mla",
+                      "is missing or 0, and the file has attn_k_b");
     if (a.absorbed)
         a.dim_k = dim_k, a.dim_v = dim_v;
     if (dim_rot >= a.dim_k)
-        hparam_refuse(h, "rope.dimension_count", "%d columns of heads of %d turn, some must not", dim_rot, a.dim_k);
+        hparam_refuse(h, "rope.dimension_count",
+                      "%d columns of a head turn, and it has %d, of which some must not turn", dim_rot, a.dim_k);
     a.scale = 1 / sqrtf((float)a.dim_k);
     return a;
 }
@@ -28,7 +32,7 @@ struct latent_attention latent_attention_read(struct build *b, int dim_rot)
 static struct tensor *queries(struct build *b, struct tensor *x, const struct latent_attention *a)
 {
     const int64_t width = (int64_t)a->n_head * a->dim_k;
-    if (!a->rank_q || weights_has(&b->ws, "attn_q.weight"))
+    if (!a->rank_q)
         return build_project(b, "attn_q", x, width, SCALED_NOT);
     x = build_project(b, "attn_q_a", x, a->rank_q, SCALED_NOT); // (n_tok, rank_q)
     x = build_norm(b, "attn_q_a_norm", x);                      // (n_tok, rank_q)

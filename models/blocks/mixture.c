@@ -12,7 +12,8 @@ static void read_groups(struct hparams *h, struct experts *e)
         return;
     const int size = e->n / n;
     if (size < 2 || e->n % n != 0)
-        hparam_refuse(h, "expert_group_count", "%d experts in %d groups", e->n, n);
+        hparam_refuse(h, "expert_group_count", "%d experts in %d groups, wanted are groups of one size of 2 or more",
+                      e->n, n);
     else if (n_used < 1 || n_used > n)
         hparam_refuse(h, "expert_group_used_count", "%d groups are used of %d", n_used, n);
     else if (e->n_used > n_used * size)
@@ -65,6 +66,9 @@ static struct tensor *choose(struct build *b, struct tensor *x, const struct exp
 {
     struct linear router = weights_linear(&b->ws, "ffn_gate_inp", b->n_embd, e->n, SCALED_NOT, REQUIRED, OPTIONAL);
     const struct weight *bias = e->chosen_by_bias ? weights_vector(&b->ws, "exp_probs_b.bias", e->n, OPTIONAL) : NULL;
+    if (bias)
+        weights_values(&b->ws, "exp_probs_b.bias", e->n,
+                       false); // refuses what is no number: it would choose in silence
     struct tensor *logits = build_project_by(b, "ffn_gate_inp", x, &router); // (n, n_expert)
     return graph_route(b->g, "ffn_route", logits, bias,
                        (struct route_params){e->route, e->n_used, e->normalise, e->scale, e->n_group, e->n_group_used});
