@@ -3,6 +3,7 @@
 // the user's message if there is a chat template, and continued as it stands with --raw or without a template.
 #include "cmd/run_prompt.h"
 #include "cmd/input.h"
+#include "cmd/template_choice.h"
 #include "cmd/terminal/terminal.h"
 
 #include <stdlib.h>
@@ -132,6 +133,8 @@ static int render(struct run_prompt *p, const struct options *o, const struct ch
                                                : o->no_think ? -1
                                                              : 0};
     if (!status)
+        status = template_choice_kwargs(o, &arena, &request.kwargs, err);
+    if (!status)
         status = chat_render(t, &request, &p->tokens, &p->rendered, err);
     arena_free(&arena);
     if (status)
@@ -145,33 +148,26 @@ static int render(struct run_prompt *p, const struct options *o, const struct ch
 
 static int encode_chat(struct run_prompt *p, const struct options *o, const struct model *m, struct error *err)
 {
-    struct chat_choice choice = {0};
     struct chat_template *t = NULL;
-    char *source = NULL;
-    int status = 0;
-    if (o->chat_template_file)
-        status = input_read(o->chat_template_file, &source, &choice.source.len, err);
-    choice.source.data = source;
-    if (!status)
-        status = chat_open(&t, m->file, m->tokenizer, &choice, err);
-    if (!status)
-        status = render(p, o, t, err);
+    int status = template_choice_open(&t, o, m, err) || render(p, o, t, err) ? -1 : 0;
     chat_close(t);
-    free(source);
     return status;
 }
 
 int run_prompt_encode(struct run_prompt *p, const struct options *o, const struct model *m, struct error *err)
 {
-    bool has_template = o->chat_template_file || chat_template_exists(m->file, NULL);
+    const bool has_template = template_choice_any(o, m);
     if (has_template && !o->raw)
         return encode_chat(p, o, m, err);
-    if (o->system || o->think || o->no_think)
+    if (o->system || o->think || o->no_think || o->chat_template_kwargs)
         return fail(err, E_USAGE, "%s: %s",
-                    o->system  ? "--system"
-                    : o->think ? "--think"
-                               : "--no-think",
-                    o->raw ? "has no place in a raw prompt"
-                           : "this model has no chat template; --chat-template-file gives one");
+                    o->system     ? "--system"
+                    : o->think    ? "--think"
+                    : o->no_think ? "--no-think"
+                                  : "--chat-template-kwargs",
+                    o->raw
+                        ? "has no place in a raw prompt"
+                        : "this model has no chat template; --chat-template chatml or plain, or --chat-template-file, "
+                          "give one");
     return encode_raw(p, o, m, err);
 }

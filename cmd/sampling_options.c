@@ -2,6 +2,7 @@
 // the parameter; only flags that were given are copied. A --logit-bias on a text applies to the token with exactly
 // that text, else to all tokens that spell it. Without --seed the seed is 53 random bits.
 #include "cmd/sampling_options.h"
+#include "cmd/template_choice.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -155,11 +156,13 @@ static int take_breakers(struct sampling *s, const struct options *o, const stru
 
 static int take_stops(struct sampling *s, const struct options *o, struct error *err)
 {
-    s->stops = calloc((size_t)o->stops.n + 1, sizeof *s->stops);
+    s->stops = calloc((size_t)o->stops.n + 2, sizeof *s->stops);
     if (!s->stops)
         return fail(err, E_MEMORY, "no memory for --stop");
     for (; s->n_stops < o->stops.n; s->n_stops++)
         s->stops[s->n_stops] = str_from(o->stops.at[s->n_stops]);
+    if (template_choice_plain(o) && !o->raw)
+        s->stops[s->n_stops++] = template_plain_stop;
     return 0;
 }
 

@@ -361,6 +361,7 @@ Test(batch, messages_go_through_the_chat_template_and_never_become_control_token
                "{\"custom_id\":\"b\",\"url\":\"/v1/chat/completions\",\"body\":{\"messages\":[]}}\n");
     cr_assert_eq(shell("$Q batch in.jsonl -o none"), 1);
     expect_error("none", 1, "not_supported", "no chat template");
+    expect_says("err", "every row failed, the first one because: this model has no chat template");
     cr_assert_eq(shell("$Q batch in.jsonl -o out --chat-template-file t.jinja"), 1);
     cJSON *row = row_of("out", 1);
     const cJSON *message = at(choice_of(row, 0), "message"), *logprobs = at(choice_of(row, 0), "logprobs");

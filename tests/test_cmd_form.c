@@ -114,7 +114,8 @@ Test(form, what_is_wrong_is_said_in_one_line)
 {
     static const char *const cases[][2] = {
         {"-p x --grammar 'root ::= b'", "--grammar: grammar: line 1, column 10: rule b is not defined"},
-        {"-p x -j '{\"minlength\":1}'", "--json-schema: schema: /minlength: the keyword 'minlength' is not supported"},
+        {"-p x -j '{\"$dynamicRef\":\"#\"}'",
+         "--json-schema: schema: /$dynamicRef: the keyword '$dynamicRef' is not supported"},
         {"-p x -j '{}' --grammar 'root ::= \"a\"'", "--grammar and --json-schema: one of them"},
         {"-p x -j '{}' --ignore-eos", "--json-schema and --ignore-eos"},
         {"-p x --grammar-after y", "--grammar-after: needs --grammar or --json-schema"},

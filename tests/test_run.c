@@ -436,11 +436,47 @@ Test(run, a_template_makes_the_prompt_one_turn_of_a_user)
     cr_expect(strstr(r.err, "--system: has no place in a raw prompt"), "%s", r.err);
     quern(&r, "run", "", "-sys", "mi", "ka to", NULL);
     cr_expect_eq(r.status, 2);
-    cr_expect(strstr(r.err, "no chat template; --chat-template-file gives one"), "%s", r.err);
+    cr_expect(strstr(r.err, "no chat template; --chat-template chatml or plain"), "%s", r.err);
     put_file("{% if %}", 8);
     quern(&r, "run", "", "--chat-template-file", scratch, "ka to", NULL);
     cr_expect_eq(r.status, 3);
     cr_expect(strstr(r.err, "line 1"), "%s", r.err);
+}
+
+Test(run, a_template_has_a_name_and_takes_variables)
+{
+    static struct result r, raw;
+    quern(&r, "run", "", "--chat-template", "plain", "--temp", "0", "-n", "15", "ka to", NULL);
+    cr_assert_eq(r.status, 0, "%s", r.err);
+    quern(&raw, "run", "", "--raw", "--stop", "\nUser:", "--temp", "0", "-n", "15", "-p",
+          "User: ka to\nAssistant:", NULL);
+    cr_expect_str_eq(r.out, raw.out);
+    const char *template = "{{ messages[0].content }} {{ word }}";
+    put_file(template, strlen(template));
+    quern(&r, "run", "", "--chat-template-file", scratch, "--chat-template-kwargs", "{\"word\": \"bo\"}", "--temp", "0",
+          "-n", "9", "ka to", NULL);
+    quern(&raw, "run", "", "--raw", "--temp", "0", "-n", "9", "-p", "ka to bo", NULL);
+    cr_expect_str_eq(r.out, raw.out, "%s", r.err);
+    quern(&r, "run", "", "--chat-template-file", scratch, "--chat-template", "chatml", "ka", NULL);
+    cr_expect(r.status == 2 && strstr(r.err, "give one of them"), "%s", r.err);
+    quern(&r, "run", "", "--chat-template", "nosuch", "ka", NULL);
+    cr_expect(r.status == 3 && strstr(r.err, "no chat template named 'nosuch'"), "%s", r.err);
+    quern(&r, "run", "", "--chat-template", "plain", "--chat-template-kwargs", "[1]", "ka", NULL);
+    cr_expect(r.status == 2 && strstr(r.err, "array where an object"), "%s", r.err);
+}
+
+// A byte order mark is no part of a grammar, a template or a prompt.
+Test(run, byte_order_marks_are_passed_over)
+{
+    static struct result r, plain;
+    static const char grammar[] = "\xef\xbb\xbfroot ::= \"ka bo\"", prompt[] = "\xef\xbb\xbfka to";
+    put_file(grammar, strlen(grammar));
+    quern(&r, "run", "", "--raw", "--grammar-file", scratch, "ka", NULL);
+    cr_expect_str_eq(r.out, "ka bo", "%s", r.err);
+    put_file(prompt, strlen(prompt));
+    quern(&r, "run", "", "--raw", "--temp", "0", "-n", "9", "-f", scratch, NULL);
+    quern(&plain, "run", "", "--raw", "--temp", "0", "-n", "9", "-p", "ka to", NULL);
+    cr_expect_str_eq(r.out, plain.out, "%s", r.err);
 }
 
 // --- forms ---

@@ -39,6 +39,8 @@ struct batch {
     bool too_many_errors;
     int64_t n_fed, n_rows; // records of this shard that were read in this run; records that are done
     int64_t n_errors;      // of the records that are done
+    char first_error[160]; // the reason of the first of them, cut
+    int64_t n_bad_calls;   // tool calls that could not be read
     uint64_t fed_bytes;    // bytes of this shard's records that were computed
     uint64_t left_bytes;   // bytes of this shard's records that are not done, roughly
     int64_t n_prompt_fed;  // tokens of the prompts of fed records
@@ -226,14 +228,16 @@ static void close_all(struct batch *b)
 
 // --- reading rows ---
 
-static int put_line(struct batch *b, int64_t number, const struct text *line, bool is_error, struct error *err)
+// why: the reason of an error; NULL: the line is an answer.
+static int put_line(struct batch *b, int64_t number, const struct text *line, const char *why, struct error *err)
 {
     if (line->failed)
         return fail(err, E_MEMORY, "no memory for a line of output");
-    if (batch_output_put(b->output, number, (struct str){line->data, line->size}, is_error, err))
+    if (batch_output_put(b->output, number, (struct str){line->data, line->size}, why != NULL, err))
         return -1;
     b->n_rows++;
-    b->n_errors += is_error;
+    if (why && !b->n_errors++)
+        snprintf(b->first_error, sizeof b->first_error, "%s", why);
     if (b->o->max_errors >= 0 && b->n_errors > b->o->max_errors)
         b->too_many_errors = b->stopping = true;
     return 0;
@@ -245,7 +249,7 @@ static int put_error(struct batch *b, const struct batch_row *row, const char *c
     struct text line = {0};
     int status = batch_error_print(row->number, row->custom_id, code, what->text, &line, err);
     if (!status)
-        status = put_line(b, row->number, &line, true, err);
+        status = put_line(b, row->number, &line, what->text, err);
     text_free(&line);
     return status;
 }
@@ -361,14 +365,16 @@ static int feed(struct batch *b, struct error *err)
 static int finish_job(struct batch *b, struct batch_job *job, struct error *err)
 {
     struct text line = {0};
-    bool is_error, is_stopped = false;
+    const char *why;
+    bool is_stopped = false;
     for (int i = 0; i < job->n_requests; i++)
         is_stopped |= job->requests[i].error.code == E_INTERRUPTED;
     int status = 0;
     if (!is_stopped) {
-        status = batch_job_print(job, &b->context, &line, &is_error, err);
+        status = batch_job_print(job, &b->context, &line, &why, err);
         if (!status)
-            status = put_line(b, job->row.number, &line, is_error, err);
+            status = put_line(b, job->row.number, &line, why, err);
+        b->n_bad_calls += job->n_bad_calls;
     }
     text_free(&line);
     drop_job(job);
@@ -454,6 +460,11 @@ static void note_result(struct batch *b)
                   "%.1f tokens/s",
                   (long long)b->n_rows, ms / 1e3, (long long)b->n_errors, (long long)s.n_prompt, (long long)s.n_reused,
                   (long long)s.n_generated, per_second((double)(s.n_prompt + s.n_generated), ms));
+    if (b->n_bad_calls)
+        terminal_note("quern: note: %lld tool calls could not be read; they are content of their answers",
+                      (long long)b->n_bad_calls);
+    if (b->n_errors && b->n_errors == b->n_rows)
+        terminal_note("quern: note: every row failed, the first one because: %s", b->first_error);
     if (b->o->verbose)
         note_verbose(b, &s, ms);
 }

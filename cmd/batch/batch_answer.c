@@ -13,7 +13,7 @@
 // that builds a value needs no checks in between.
 struct maker {
     struct arena *arena;
-    const struct batch_job *job;
+    struct batch_job *job;
     const struct batch_context *context;
     struct error *err;
     bool failed;
@@ -203,6 +203,7 @@ static struct value tool_call(struct maker *m, const struct value *call, int ind
 static struct value message(struct maker *m, const struct request *r, const struct sample *s, int index, bool *calls)
 {
     struct value v = dict(m), found = list(m), tools = list(m);
+    size_t n_bad = 0;
     struct parts parts = {{0}, {0}};
     struct answer answer;
     struct str prompt = {m->job->prompt_text.data, m->job->prompt_text.size};
@@ -210,7 +211,8 @@ static struct value message(struct maker *m, const struct request *r, const stru
     style.offered = m->job->row.tools;
     answer_begin(&answer, &style, take_part, &parts);
     m->failed = m->failed || push_tokens(m, &answer, r, s, m->err) || answer_end(&answer, m->err) ||
-                answer_tool_calls(&answer, m->arena, &found, NULL, m->err);
+                answer_tool_calls(&answer, m->arena, &found, &n_bad, m->err);
+    m->job->n_bad_calls += (int64_t)n_bad;
     for (size_t i = 0; !m->failed && i < value_count(&found); i++)
         push(m, &tools, tool_call(m, &found.list->items[i], index, (int)i));
     *calls = value_count(&tools) > 0;

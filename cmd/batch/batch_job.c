@@ -5,31 +5,27 @@
 #include "cmd/batch/batch_job.h"
 #include "cmd/batch/batch_answer.h"
 #include "cmd/digest.h"
-#include "cmd/input.h"
+#include "cmd/template_choice.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-// Opens the chat template. A fault in the model's own template is reported by the rows that need it; a fault in a
-// file given by the user ends the run.
+// Opens the chat template. A fault in the model's own template is reported by the rows that need it; a fault in one
+// that the user names ends the run.
 static int open_chat(struct batch_context *c, struct error *err)
 {
-    struct chat_choice choice = {.name = NULL};
-    const char *path = c->options->chat_template_file;
-    char *data = NULL;
-    size_t size;
-    if (!path && !chat_template_exists(c->model->file, NULL)) {
-        fail(&c->chat_error, E_MODEL, "this model has no chat template; --chat-template-file gives one");
+    const struct options *o = c->options;
+    const bool named = o->chat_template || o->chat_template_file;
+    if (template_choice_kwargs(o, &c->arena, &c->kwargs, err))
+        return -1;
+    if (!template_choice_any(o, c->model)) {
+        fail(&c->chat_error, E_MODEL,
+             "this model has no chat template; --chat-template chatml or plain, or --chat-template-file, give one");
         return 0;
     }
-    if (path && input_read(path, &data, &size, err))
-        return -1;
-    if (path)
-        choice.source = (struct str){data, size};
-    int status = chat_open(&c->chat, c->model->file, c->model->tokenizer, &choice, &c->chat_error);
-    free(data);
-    if (!status || (!path && c->chat_error.code != E_MEMORY))
+    int status = template_choice_open(&c->chat, o, c->model, &c->chat_error);
+    if (!status || (!named && c->chat_error.code != E_MEMORY))
         return 0;
     *err = c->chat_error;
     return -1;
@@ -57,6 +53,7 @@ int batch_context_open(struct batch_context *c, const struct model *m, const str
 void batch_context_close(struct batch_context *c)
 {
     chat_close(c->chat);
+    arena_free(&c->arena);
     constrained_close(&c->constrained);
     if (c->schemas)
         batch_schemas_free(c->schemas);
@@ -195,7 +192,7 @@ static int take_chat(struct batch_job *job, const struct batch_context *c, const
     struct chat_request request = {
         .messages = &messages,
         .tools = row->tools ? &tools : NULL,
-        .kwargs = row->kwargs,
+        .kwargs = row->kwargs ? row->kwargs : c->kwargs,
         .add_generation_prompt = true,
         .thinking = c->options->think - c->options->no_think,
         .now = c->now,
@@ -351,24 +348,24 @@ static const char *code_of(const struct error *e)
     return e->code == E_MODEL ? "model_error" : e->code == E_MEMORY ? "out_of_memory" : "invalid_request";
 }
 
-int batch_job_print(struct batch_job *job, const struct batch_context *c, struct text *line, bool *is_error,
+int batch_job_print(struct batch_job *job, const struct batch_context *c, struct text *line, const char **why,
                     struct error *err)
 {
+    static const char cut[] =
+        "the answer was cut before it was what response_format asks for; a larger max_tokens may help";
     for (int i = 0; i < job->n_requests; i++) {
         const struct error *e = &job->requests[i].error;
         if (e->code == E_OK)
             continue;
-        *is_error = true;
+        *why = e->text;
         return batch_error_print(job->row.number, job->row.custom_id, code_of(e), e->text, line, err);
     }
     for (int i = 0; i < job->n_rules; i++) {
-        *is_error = !answer_rule_can_end(job->answer_rules[i]);
-        if (*is_error)
-            return batch_error_print(job->row.number, job->row.custom_id, "schema_unmet",
-                                     "the answer was cut before it was what response_format asks for; a larger "
-                                     "max_tokens may help",
-                                     line, err);
+        if (answer_rule_can_end(job->answer_rules[i]))
+            continue;
+        *why = cut;
+        return batch_error_print(job->row.number, job->row.custom_id, "schema_unmet", cut, line, err);
     }
-    *is_error = false;
+    *why = NULL;
     return batch_answer_print(job, c, line, err);
 }

@@ -23,6 +23,8 @@ struct batch_context {
     char model_name[128];
     struct chat_template *chat; // NULL: the model has no template, or one that cannot be used
     struct error chat_error;    // why the template cannot be used
+    const struct value *kwargs; // more variables for the template, from the flags; NULL: none. In the arena
+    struct arena arena;
     struct batch_schemas *schemas;
     struct constrained constrained; // the constraint from the flags, for rows without a response_format
     time_t now;                     // the time that templates see; 0: the clock's
@@ -41,6 +43,7 @@ struct batch_job {
     struct request *requests;   // [n_requests], one per prompt
     struct token_list *prompts; // [n_requests]
     int n_requests, n_open;     // n_open is the caller's count of requests that have not come back
+    int64_t n_bad_calls;        // tool calls that could not be read, and are content
     struct text prompt_text; // of a chat: its last characters decide how the answer is split into reasoning and content
     struct str *stops;       // stop strings of all requests
     struct logit_bias *biases;
@@ -54,8 +57,9 @@ struct batch_job {
 // Makes requests of a parsed row; the job must be zero but for the row. On an error *code is the kind of error for
 // the output line.
 int batch_job_make(struct batch_job *job, const struct batch_context *c, const char **code, struct error *err);
-// Appends the line of a job whose requests have come back. *is_error: whether it reports an error.
-int batch_job_print(struct batch_job *job, const struct batch_context *c, struct text *line, bool *is_error,
+// Appends the line of a job whose requests have come back. *why: the reason if it reports an error, else NULL; it lives as
+// long as the job.
+int batch_job_print(struct batch_job *job, const struct batch_context *c, struct text *line, const char **why,
                     struct error *err);
 void batch_job_free(struct batch_job *job);
 

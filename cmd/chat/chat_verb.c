@@ -1,20 +1,13 @@
 // quern chat: a dialogue with a model, on a terminal or in a pipe.
 #include "cmd/chat/chat_verb.h"
 #include "cmd/input.h"
+#include "cmd/template_choice.h"
 #include "cmd/terminal/terminal.h"
 #include "engine/clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
-
-// The template for models without one: the dialogue is written like a text in which two people talk.
-static const char plain_template[] =
-    "{{ bos_token }}{% for message in messages %}{% if message.role == 'system' %}{{ message.content }}\n\n"
-    "{% elif message.role == 'user' %}User: {{ message.content }}\n"
-    "{% else %}Assistant: {{ message.content }}\n{% endif %}{% endfor %}"
-    "{% if add_generation_prompt %}Assistant:{% endif %}";
-static const char plain_stop[] = "\nUser:";
 
 void chat_note(const struct chat *c, const char *fmt, ...)
 {
@@ -32,48 +25,15 @@ void chat_note(const struct chat *c, const char *fmt, ...)
 
 // --- the template ---
 
-static int open_source(struct chat *c, struct str source, struct error *err)
-{
-    struct chat_choice choice = {.source = source};
-    return chat_open(&c->chat, c->l.model->file, c->l.model->tokenizer, &choice, err);
-}
-
-static int open_template_file(struct chat *c, const char *path, struct error *err)
-{
-    char *data;
-    size_t size;
-    if (input_read(path, &data, &size, err))
-        return -1;
-    int status = open_source(c, (struct str){data, size}, err);
-    free(data);
-    return status;
-}
-
-// Opens the template that --chat-template names: a built-in one, or one of the model's.
-static int open_named(struct chat *c, const char *name, struct error *err)
-{
-    if (!strcmp(name, "chatml"))
-        return open_source(c, chat_template_chatml, err);
-    c->plain = !strcmp(name, "plain");
-    if (c->plain)
-        return open_source(c, str_from(plain_template), err);
-    struct chat_choice choice = {.name = strcmp(name, "default") ? name : NULL};
-    return chat_open(&c->chat, c->l.model->file, c->l.model->tokenizer, &choice, err);
-}
-
 static int open_template(struct chat *c, struct error *err)
 {
-    if (c->o->chat_template && c->o->chat_template_file)
-        return fail(err, E_USAGE, "--chat-template and --chat-template-file: give one of them");
-    if (c->o->chat_template_file)
-        return open_template_file(c, c->o->chat_template_file, err);
-    if (c->o->chat_template)
-        return open_named(c, c->o->chat_template, err);
-    if (chat_template_exists(c->l.model->file, NULL))
-        return open_named(c, "default", err);
+    const struct model *m = c->l.model;
+    c->plain = template_choice_plain(c->o) || !template_choice_any(c->o, m);
+    if (template_choice_any(c->o, m))
+        return template_choice_open(&c->chat, c->o, m, err);
     terminal_note("quern: note: this model has no chat template; turns are written as \"User: ...\" and \"Assistant: "
                   "...\" (--chat-template chatml or --chat-template-file FILE choose another form)");
-    return open_named(c, "plain", err);
+    return template_choice_named(&c->chat, "plain", m, err);
 }
 
 // --- answers ---
@@ -309,7 +269,7 @@ int chat_apply_options(struct chat *c, struct error *err)
         struct str *stops = realloc(now.stops, ((size_t)now.n_stops + 1) * sizeof *stops);
         if (stops) {
             now.stops = stops;
-            now.stops[now.n_stops++] = str_from(plain_stop);
+            now.stops[now.n_stops++] = template_plain_stop;
         }
     }
     sampling_free(&c->sampling);
