@@ -4,12 +4,16 @@
 // with the flag at the smallest edit distance.
 #include "cmd/options.h"
 #include "cmd/catalog.h"
+#include "cmd/habits.h"
+#include "cmd/input.h"
+#include "cmd/terminal/terminal.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
+#include <unistd.h>
 
 // A row of options.def. Titles of groups are rows between the options that have only a help text.
 struct option {
@@ -210,7 +214,9 @@ static int distance(const char *a, const char *b)
 const char *options_nearest(const char *word, const char *const *names, int n)
 {
     const char *best = NULL;
-    int least = (int)strlen(word) / 2 + 1; // at most half of the word may differ
+    // A misspelt word differs in a letter, or in one of four. Flags of one or two letters are all near each other.
+    const int n_letters = (int)strlen(word);
+    int least = word[0] == '-' && n_letters <= 3 ? 0 : MAX(2, n_letters / 4 + 1);
     for (int i = 0; i < n; i++) {
         int edits = distance(word, names[i]);
         // a prefix of a name beats everything but an exact match
@@ -277,29 +283,123 @@ static int set_defaults(struct options *o, struct error *err)
     return 0;
 }
 
-// Takes the flag at argv[*i] with its value, given as "--flag=value" or as the next argument.
-static int take_flag(struct options *o, enum verb_number verb, int argc, char **argv, int *i, struct error *err)
+static bool verb_has(const void *verb, const char *flag)
 {
-    const char *flag = argv[*i], *value = NULL;
-    size_t len = strncmp(flag, "--", 2) ? strlen(flag) : strcspn(flag, "=");
-    const struct option *option = find(flag, len, 1u << verb);
-    if (!option)
-        return unknown_flag(verb, flag, len, err);
+    return find(flag, strlen(flag), 1u << *(const enum verb_number *)verb);
+}
+
+// The words of a command line, and which of them is next.
+struct words {
+    int argc;
+    char **argv;
+    int at;
+};
+
+// The value of a flag that stands behind it: "--flag=value", or the next word. NULL: there is none.
+static const char *value_behind(struct words *w, size_t len)
+{
+    const char *flag = w->argv[w->at];
     if (flag[len] == '=')
-        value = flag + len + 1;
-    if (option->kind == OPTION_FLAG && value)
+        return flag + len + 1;
+    return w->at + 1 < w->argc ? w->argv[++w->at] : NULL;
+}
+
+static int take_option(struct options *o, const struct option *option, struct words *w, size_t len, struct error *err)
+{
+    const char *flag = w->argv[w->at], *value = NULL;
+    if (option->kind == OPTION_FLAG && flag[len] == '=')
         return fail(err, E_USAGE, "%s takes no value", option->longer);
-    if (option->kind != OPTION_FLAG && !value) {
-        if (*i + 1 >= argc)
-            return fail(err, E_USAGE, "%s: needs a value, %s", flag, option->argument);
-        value = argv[++*i];
-    }
-    if (option->number == OPT_help) {
-        *err = (struct error){.code = (enum err_code)cmd_help(2, (char *[]){NULL, argv[0], NULL})};
-        return -1;
+    if (option->kind != OPTION_FLAG && !(value = value_behind(w, len)))
+        return fail(err, E_USAGE, "%s: needs a value, %s", flag, option->argument);
+    if (value && !strcmp(value, "-1")) { // other engines' word for: as you like
+        if (option->number == OPT_seed)
+            return 0;
+        if (option->number == OPT_threads)
+            value = "0";
     }
     o->given[option->number] = true;
     return set(o, option, value, err);
+}
+
+// Gives the flag the content of a file as its value, without a newline at its end.
+static int take_content(struct options *o, const struct option *option, const char *path, struct error *err)
+{
+    char *data, *text;
+    size_t size;
+    if (input_read(path, &data, &size, err))
+        return -1;
+    size -= size && data[size - 1] == '\n';
+    text = strndup(data, size);
+    free(data);
+    if (!text || list_push(&o->owned, text, err)) {
+        free(text);
+        return fail(err, E_MEMORY, "no memory for %s", path);
+    }
+    o->given[option->number] = true;
+    return set(o, option, text, err);
+}
+
+// Takes a flag of another engine.
+static int take_habit(struct options *o, const struct habit *h, enum verb_number verb, struct words *w, size_t len,
+                      struct error *err)
+{
+    static const char *const switches[] = {"on", "off", "auto", "0", "1"};
+    const char *next = w->at + 1 < w->argc ? w->argv[w->at + 1] : "", *path;
+    const struct option *ours = h->ours ? find(h->ours, strlen(h->ours), 1u << verb) : NULL;
+    if (h->kind == HABIT_NONE)
+        return fail(err, E_USAGE, "%s: %s", h->flag, h->text);
+    if (h->kind == HABIT_SAME)
+        return take_option(o, ours, w, len, err);
+    if (h->kind == HABIT_FILE)
+        return (path = value_behind(w, len)) ? take_content(o, ours, path, err)
+                                             : fail(err, E_USAGE, "%s: needs a value, FILE", h->flag);
+    if (h->text)
+        terminal_note("quern: note: %s: %s", h->flag, h->text);
+    for (size_t i = 0; h->kind == HABIT_SWITCH && i < COUNT_OF(switches); i++)
+        if (w->argv[w->at][len] != '=' && !strcmp(next, switches[i])) {
+            w->at++;
+            return 0;
+        }
+    if (h->kind == HABIT_VALUE && !value_behind(w, len))
+        return fail(err, E_USAGE, "%s: needs a value", h->flag);
+    return 0;
+}
+
+// Takes the flag at the next word with its value.
+static int take_flag(struct options *o, enum verb_number verb, struct words *w, struct error *err)
+{
+    const char *flag = w->argv[w->at];
+    const size_t len = strncmp(flag, "--", 2) ? strlen(flag) : strcspn(flag, "=");
+    const struct option *option = find(flag, len, 1u << verb);
+    const struct habit *habit = option ? NULL : habit_of_flag(flag, len, verb_has, &verb);
+    if (habit)
+        return take_habit(o, habit, verb, w, len, err);
+    if (!option)
+        return unknown_flag(verb, flag, len, err);
+    if (option->number == OPT_help) {
+        *err = (struct error){.code = (enum err_code)cmd_help(2, (char *[]){NULL, w->argv[0], NULL})};
+        return -1;
+    }
+    return take_option(o, option, w, len, err);
+}
+
+// Takes the first argument as the model, as other engines do, if it is a GGUF file or surely the name of a model.
+static int take_model(struct options *o, enum verb_number verb, struct error *err)
+{
+    static const unsigned by_place = 1u << VERB_RUN | 1u << VERB_CHAT | 1u << VERB_BENCH | 1u << VERB_PERPLEXITY |
+                                     1u << VERB_TOKENIZE | 1u << VERB_IMATRIX;
+    struct error none;
+    const char *first = o->args.n ? o->args.at[0] : "", *end = strrchr(first, '.');
+    if (o->model || !o->args.n || !(1u << verb & by_place))
+        return 0;
+    const bool file = end && !strcmp(end, ".gguf") && !access(first, R_OK);
+    const bool named = !file && !strchr(first, ' ') && (o->args.n > 1 || verb == VERB_CHAT || strpbrk(first, ":/")) &&
+                       strlen(first) < 200;
+    if (file ? find_model(o, first, &o->model, err) != 0 : !named || find_model(o, first, &o->model, &none) != 0)
+        return file ? -1 : 0;
+    o->given[OPT_model] = true;
+    memmove(o->args.at, o->args.at + 1, (size_t)--o->args.n * sizeof *o->args.at);
+    return 0;
 }
 
 int options_parse(struct options *o, enum verb_number verb, int argc, char **argv, struct error *err)
@@ -307,15 +407,17 @@ int options_parse(struct options *o, enum verb_number verb, int argc, char **arg
     if (set_defaults(o, err))
         goto failed;
     bool flags = true;
-    for (int i = 1; i < argc; i++) {
-        bool is_flag = flags && argv[i][0] == '-' && argv[i][1];
-        if (is_flag && !strcmp(argv[i], "--")) {
+    for (struct words w = {argc, argv, 1}; w.at < argc; w.at++) {
+        bool is_flag = flags && argv[w.at][0] == '-' && argv[w.at][1];
+        if (is_flag && !strcmp(argv[w.at], "--")) {
             flags = false;
             continue;
         }
-        if (is_flag ? take_flag(o, verb, argc, argv, &i, err) : list_push(&o->args, argv[i], err))
+        if (is_flag ? take_flag(o, verb, &w, err) : list_push(&o->args, argv[w.at], err))
             goto failed;
     }
+    if (take_model(o, verb, err))
+        goto failed;
     const char *named = getenv("QUERN_MODEL");
     if (!o->model && named && *named && find(MODEL_FLAG, strlen(MODEL_FLAG), 1u << verb) &&
         find_model(o, named, &o->model, err))

@@ -1,6 +1,7 @@
 // Finds the verb by a linear search of the table that verbs.def fills, and runs it. A verb that succeeds still fails
 // with E_IO if what stdio has buffered for stdout cannot be written.
 #include "cmd/verbs.h"
+#include "cmd/habits.h"
 #include "cmd/options.h"
 #include "cmd/terminal/terminal.h"
 
@@ -35,6 +36,11 @@ static int unknown_verb(const char *word)
         names[i] = verbs[i].name;
     const char *near = options_nearest(word, names, VERB_COUNT);
     struct error err;
+    const char *habit = habit_of_verb(word);
+    if (habit) {
+        fail(&err, E_USAGE, "%s: %s", word, habit);
+        return verb_fail(&err);
+    }
     fail(&err, E_USAGE, "%s: unknown verb%s%s; see `quern help`", word, near ? ", did you mean " : "",
          near ? near : "");
     return verb_fail(&err);
