@@ -623,11 +623,7 @@ int session_prompt(struct session *s, int seq, const int32_t *tokens, int n, int
     int at = reuse(s, seq, tokens, n - 1);
     if (n_reused)
         *n_reused = at;
-    const struct machine_vtable *v = s->model->machine->v;
     int status = 0;
-    // only the steps of a prompt are long enough to be cancelled while they run; the step of an answer is completed
-    if (v->watch)
-        v->watch(s->plan, s->o.cancel);
     while (at < n && !status) {
         int n_rows = MIN(n - at, s->o.n_batch);
         for (int i = 0; i < n_rows; i++, at++)
@@ -637,7 +633,5 @@ int session_prompt(struct session *s, int seq, const int32_t *tokens, int n, int
         else
             status = session_step(s, s->rows, n_rows, err);
     }
-    if (v->watch)
-        v->watch(s->plan, NULL);
     return status;
 }

@@ -25,7 +25,7 @@ struct session_options {
     bool profile;          // record the time of each node, for session_profile
     // Values of the model's graph that are reported at each step; they must outlive the session. May be NULL.
     const struct taps *taps;
-    const atomic_bool *cancel; // read while a prompt is computed; true gives E_INTERRUPTED. May be NULL
+    const atomic_bool *cancel; // read while a text is computed; true gives E_INTERRUPTED. May be NULL
 };
 enum { N_BATCH_DEFAULT = 512 };
 

@@ -231,6 +231,10 @@ static int check_finite(const struct session *s, struct error *err)
     return 0;
 }
 
+// Only steps of a text are long enough to be cancelled while they run; the step of an answer, which drafts make a few
+// rows long, is completed.
+enum { ROWS_OF_AN_ANSWER = 16 };
+
 int session_step(struct session *s, const struct session_row *rows, int n, struct error *err)
 {
     if (check_rows(s, rows, n, err) || place_rows(s, rows, n, err))
@@ -255,6 +259,8 @@ int session_step(struct session *s, const struct session_row *rows, int n, struc
         .states = s->state_slots,
     };
     s->top_k_last = s->top_k;
+    if (s->model->machine->v->watch)
+        s->model->machine->v->watch(s->plan, n > ROWS_OF_AN_ANSWER ? s->o.cancel : NULL);
     if (s->model->machine->v->run(s->model->machine, s->plan, &step, err) || check_finite(s, err)) {
         if (has_state(s))
             undo_states(s, n);

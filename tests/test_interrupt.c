@@ -79,3 +79,31 @@ Test(interrupt, an_interrupt_at_any_moment_leaves_nothing_behind)
     check_interrupts(&t, 64);
     tiny_free(&t);
 }
+
+// Texts are computed step by step by measurements, too; the step of an answer is completed.
+Test(interrupt, steps_of_a_text_end_and_those_of_an_answer_do_not)
+{
+    enum { LENGTH = 96, FEW = 4 };
+    struct tiny t = {.n_layer = 2, .with_data = true, .type = DT_Q4_K, .seed = 12};
+    tiny_build(&t);
+    struct error err = {0};
+    atomic_bool cancel = true;
+    struct model m = {.graph = t.graph, .n_ctx = 256};
+    m.info.n_vocab = TINY_VOCAB;
+    cr_assert_eq(machine_open_cpu(&m.machine, &(struct machine_options){.n_threads = 2}, &err), 0, "%s", err.text);
+    struct session_options o = {
+        .n_seqs = 1, .n_batch = LENGTH, .kv_type = {DT_F16, DT_F16}, .no_reuse = true, .cancel = &cancel};
+    struct session *s;
+    struct session_row rows[LENGTH];
+    cr_assert_eq(session_open(&s, &m, &o, &err), 0, "%s", err.text);
+    for (int i = 0; i < LENGTH; i++)
+        rows[i] = (struct session_row){i % TINY_VOCAB, 0, i == FEW - 1 || i == LENGTH - 1};
+    cr_expect_eq(session_step(s, rows, LENGTH, &err), -1);
+    cr_expect_eq(err.code, E_INTERRUPTED);
+    cr_expect_eq(session_length(s, 0), 0);
+    cr_expect_eq(session_step(s, rows, FEW, &err), 0);
+    cr_expect_eq(session_length(s, 0), FEW);
+    session_close(s);
+    m.machine->v->close(m.machine);
+    tiny_free(&t);
+}

@@ -501,6 +501,7 @@ static int run_model(struct bench *b, const char *name, const char *path, int n_
         status = print_head(b, err);
     if (!status)
         describe_model(&r, b->loaded.model);
+    terminal_set_phase(PHASE_ANSWERING);
     for (int u = 0; !status && u < b->ubatches.n; u++)
         for (int k = 0; !status && k < b->keys.n; k++)
             for (int v = 0; !status && v < b->values.n; v++) {
@@ -626,7 +627,9 @@ static int bench(const struct options *o, struct error *err)
     int status = parse_grid(&b, err);
     if (!status)
         status = check_kept(o, err);
-    terminal_set_phase(PHASE_ANSWERING);
+    // Before the first row there is nothing to sum up, and nothing to remove but the file of a synthetic model.
+    if (o->bench_synthetic.n)
+        terminal_set_phase(PHASE_ANSWERING);
     if (!status)
         status = run_models(&b, err);
     if (!status || (err->code == E_INTERRUPTED && b.n_rows)) {

@@ -30,6 +30,12 @@ struct run {
     int n_vocab, n_batch;
 };
 
+static int check_cancel(const struct run *r, struct error *err)
+{
+    const atomic_bool *cancel = session_settings(r->s).cancel;
+    return cancel && atomic_load_explicit(cancel, memory_order_relaxed) ? fail(err, E_INTERRUPTED, "interrupted") : 0;
+}
+
 // Computes tokens from .. to - 1 of every sequence, one sequence after the other, in steps of n_batch rows. With
 // `logits`, the last token of each sequence produces logits.
 static int feed(const struct run *r, int from, int to, bool logits, struct error *err)
@@ -39,7 +45,7 @@ static int feed(const struct run *r, int from, int to, bool logits, struct error
         for (int i = from; i < to; i++) {
             r->rows[n++] = (struct session_row){token_at(r->text, r->n_vocab, seq, i), seq, logits && i == to - 1};
             bool last = seq == r->t->n_seqs - 1 && i == to - 1;
-            if ((n == r->n_batch || last) && session_step(r->s, r->rows, n, err))
+            if ((n == r->n_batch || last) && (check_cancel(r, err) || session_step(r->s, r->rows, n, err)))
                 return -1;
             n = n == r->n_batch ? 0 : n;
         }
