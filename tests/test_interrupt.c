@@ -91,8 +91,12 @@ Test(interrupt, steps_of_a_text_end_and_those_of_an_answer_do_not)
     struct model m = {.graph = t.graph, .n_ctx = 256};
     m.info.n_vocab = TINY_VOCAB;
     cr_assert_eq(machine_open_cpu(&m.machine, &(struct machine_options){.n_threads = 2}, &err), 0, "%s", err.text);
-    struct session_options o = {
-        .n_seqs = 1, .n_batch = LENGTH, .kv_type = {DT_F16, DT_F16}, .no_reuse = true, .cancel = &cancel};
+    struct session_options o = {.n_seqs = 1,
+                                .n_batch = LENGTH,
+                                .n_outputs = 2,
+                                .kv_type = {DT_F16, DT_F16},
+                                .no_reuse = true,
+                                .cancel = &cancel};
     struct session *s;
     struct session_row rows[LENGTH];
     cr_assert_eq(session_open(&s, &m, &o, &err), 0, "%s", err.text);
