@@ -195,7 +195,6 @@ Test(machines, bits_depend_on_no_thread_chunk_or_neighbour)
     check_bits(DT_Q4_K, PLAIN, DT_F32);
     check_bits(DT_Q4_K, EXPERTS, DT_F16);
     check_bits(DT_Q4_K, LATENT, DT_Q8_0);
-    check_bits(DT_Q8_0, LATENT, DT_F16);
 }
 
 // One and two threads quantise in the items of gates and of attention, and share the ninth block of columns out by rows; three
