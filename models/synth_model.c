@@ -23,9 +23,9 @@ enum family {
     F_POST_NORM = 256,
     F_LAYER_NORM = 512, // with biases everywhere
     F_ROPE = 1024,
-    F_DELTA = 2048,  // all but every fourth layer are delta nets; queries have gates
-    F_SHARED = 4096, // an expert that is always used, with a gate
-    F_SINKS = 8192,  // gpt-oss: sinks of heads, and biases everywhere
+    F_DELTA = 2048,   // all but every fourth layer are delta nets; queries have gates
+    F_SHARED = 4096,  // an expert that is always used, with a gate
+    F_SINKS = 8192,   // gpt-oss: sinks of heads, and biases everywhere
     F_LATENT = 16384, // DeepSeek 2: latent attention, and an expert that is always used
     F_LLAMA = F_QKV | F_GATED | F_OUTPUT | F_ROPE,
     F_QWEN35 = F_GATED | F_ROPE | F_DELTA,
