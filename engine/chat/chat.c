@@ -113,6 +113,16 @@ static bool reaches(const struct jinja_output *out, struct str text)
     return text.len == 0 || (out->size >= text.len && memmem(out->text, out->size, text.data, text.len));
 }
 
+// The same for texts that mostly follow each other: *at is where the last one ended.
+static bool reaches_behind(const struct jinja_output *out, struct str text, size_t *at)
+{
+    const char *found =
+        text.len && out->size > *at ? memmem(out->text + *at, out->size - *at, text.data, text.len) : NULL;
+    if (found)
+        *at = (size_t)(found - out->text) + text.len;
+    return found || reaches(out, text);
+}
+
 static struct str role_of(const struct value *message)
 {
     const struct value *role = value_get(message, "role");
@@ -128,26 +138,27 @@ static struct str needed_text(const struct value *message)
     return stripped(text);
 }
 
-static bool is_certain(const struct value *message, const struct jinja_output *out)
+static bool is_certain(const struct value *message, const struct jinja_output *out, size_t *at)
 {
     const struct str text = needed_text(message), role = role_of(message);
     const bool plain = str_equal_z(role, "user") || str_equal_z(role, "assistant");
-    return !value_count(value_get(message, "tool_calls")) && reaches(out, text) &&
+    return !value_count(value_get(message, "tool_calls")) && reaches_behind(out, text, at) &&
            (plain || text.len == 0 || text.len >= TEXT_IS_SURE);
 }
 
 // Whether the template writes the word that stands for message i, and those for the calls in it.
-static int check_marks(const struct value *message, size_t i, const struct jinja_output *marked, struct error *err)
+static int check_marks(const struct value *message, size_t i, const struct jinja_output *marked, size_t *at,
+                       struct error *err)
 {
     const struct str role = role_of(message);
-    if (needed_text(message).len && !reaches(marked, str_from(message_mark(i).text)))
+    if (needed_text(message).len && !reaches_behind(marked, str_from(message_mark(i).text), at))
         return fail(
             err, E_USAGE,
             "messages: the content of number %zu, role %.*s, would not reach the model: the chat template leaves "
             "it out",
             i, (int)MIN(role.len, (size_t)32), role.data);
     for (size_t k = 0; k < value_count(value_get(message, "tool_calls")); k++)
-        if (!reaches(marked, str_from(message_call_mark(i, k).text)))
+        if (!reaches_behind(marked, str_from(message_call_mark(i, k).text), at))
             return fail(
                 err, E_USAGE,
                 "messages: the tool calls of number %zu would not reach the model: the chat template leaves them "
@@ -163,12 +174,13 @@ static int check_messages(const struct chat_template *t, const struct chat_reque
     struct jinja_output marked = {0};
     struct chat_request again = *r;
     struct error ignored;
+    size_t at = 0;
     again.messages = &messages;
     int status = messages_mark(&arena, r->messages, &messages, err);
     // A template may refuse such words, which proves nothing.
     if (!status && !render(t, &again, 0, &marked, &ignored))
         for (size_t i = 0; !status && i < r->messages->list->n; i++)
-            status = check_marks(&r->messages->list->items[i], i, &marked, err);
+            status = check_marks(&r->messages->list->items[i], i, &marked, &at, err);
     jinja_output_free(&marked);
     arena_free(&arena);
     return status;
@@ -178,8 +190,9 @@ static int check_reached(const struct chat_template *t, const struct chat_reques
                          struct error *err)
 {
     bool certain = true;
+    size_t at = 0;
     for (size_t i = 0; i < r->messages->list->n; i++)
-        certain = certain && is_certain(&r->messages->list->items[i], out);
+        certain = certain && is_certain(&r->messages->list->items[i], out, &at);
     for (size_t i = 0; i < value_count(r->tools); i++) {
         const struct value *function = value_get(&r->tools->list->items[i], "function");
         const struct value *name = value_get(function ? function : &r->tools->list->items[i], "name");
