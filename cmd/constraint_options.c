@@ -127,8 +127,11 @@ const struct token_rule *constrained_rule(struct constrained *c)
     return &c->rule;
 }
 
-void constrained_note_end(const struct constrained *c)
+bool constrained_note_end(const struct constrained *c)
 {
-    if ((c->constraint && !constraint_can_end(c->constraint)) || (c->reasoned && !answer_rule_can_end(c->reasoned)))
+    const bool cut =
+        (c->constraint && !constraint_can_end(c->constraint)) || (c->reasoned && !answer_rule_can_end(c->reasoned));
+    if (cut)
         terminal_note("quern: note: the answer was cut before its form was complete; -n and -c give it more room");
+    return cut;
 }

@@ -26,6 +26,7 @@ void constrained_close(struct constrained *c);
 // The rule for an answer that begins now; NULL if there is no constraint.
 const struct token_rule *constrained_rule(struct constrained *c);
 // Notes on stderr that an answer was cut off before it satisfied its constraint.
-void constrained_note_end(const struct constrained *c);
+// Returns whether there was something to note.
+bool constrained_note_end(const struct constrained *c);
 
 #endif

@@ -92,13 +92,12 @@ static int run_all(struct run *run, const struct options *o, struct error *err)
         return -1;
     if (o->verbose)
         note_result(&r);
-    if (r.reason == STOP_CONTEXT || r.reason == STOP_LENGTH)
-        constrained_note_end(&run->form);
+    const bool cut = (r.reason == STOP_CONTEXT || r.reason == STOP_LENGTH) && constrained_note_end(&run->form);
     if (r.reason == STOP_CONTEXT)
         terminal_note("quern: note: the context of %d tokens is full; -c sets its size", session_n_ctx(run->l.session));
-    if (r.reason != STOP_INTERRUPTED)
+    if (r.reason != STOP_INTERRUPTED && !cut)
         return 0;
-    *err = (struct error){.code = E_INTERRUPTED};
+    *err = (struct error){.code = cut ? E_ITEMS : E_INTERRUPTED}; // what there is to say has been said
     return -1;
 }
 

@@ -78,11 +78,13 @@ Test(form, any_json_is_json_where_the_answer_came_to_its_end)
     int ended = 0;
     for (int seed = 1; seed <= 20; seed++) {
         snprintf(words, sizeof words, "-p 'Tom said' --temp 1.5 -s %d -c 600 -n 500 --json -j '{}'", seed);
-        cr_assert_eq(run(words, false), 0, "seed %d", seed);
+        const int status = run(words, false); // 1: it was cut before it was JSON
+        cr_assert(status == 0 || status == 1, "seed %d: %d", seed, status);
         cJSON *result = parse_whole(out);
         const cJSON *text = cJSON_GetObjectItem(result, "text"), *why = cJSON_GetObjectItem(result, "stop_reason");
         if (cJSON_IsString(text) && cJSON_IsString(why) && !strcmp(why->valuestring, "end")) {
             cJSON_Delete(parse_whole(text->valuestring));
+            cr_expect_eq(status, 0, "seed %d", seed);
             ended++;
         }
         cJSON_Delete(result);

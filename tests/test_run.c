@@ -507,6 +507,8 @@ Test(run, answers_have_the_form_that_is_asked_for)
     quern(&r, "run", "", "--raw", "--grammar-file", scratch, "ka", NULL);
     cr_assert_eq(r.status, 0, "%s", r.err);
     cr_expect(r.n == 6 && !strncmp(r.out, "ka ", 3) && strspn(r.out + 3, "abc") == 3, "%s", r.out);
+    quern(&r, "run", "", "--raw", "--grammar-file", scratch, "-n", "1", "ka", NULL);
+    cr_expect(r.status == 1 && strstr(r.err, "cut before its form was complete"), "%d: %s", r.status, r.err);
     quern(&r, "run", "", "--grammar", "root ::= x", "ka", NULL);
     cr_expect_eq(r.status, 2);
     cr_expect(strstr(r.err, "--grammar"), "%s", r.err);
