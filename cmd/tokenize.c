@@ -2,6 +2,7 @@
 #include "cmd/input.h"
 #include "cmd/load.h"
 #include "cmd/terminal/terminal.h"
+#include "engine/file_replace.h"
 #include "engine/text/tokenizer.h"
 
 #include <stdlib.h>
@@ -121,6 +122,30 @@ static int print_texts(const struct options *o, const struct tokenizer *t, struc
     return status;
 }
 
+// Writes the ids of all of the text as the file that `quern logits --ids` reads: int32 n_tokens, n_vocab, ids[n_tokens].
+static int write_ids(const struct options *o, const struct tokenizer *t, struct str text, struct error *err)
+{
+    unsigned flags = (o->special ? TOKENIZE_SPECIAL : 0) | (o->bos ? TOKENIZE_BOS : 0);
+    struct token_list ids = {0};
+    struct file_replace f;
+    int status = tokenizer_encode(t, text, flags, &ids, err);
+    if (!status && !ids.n)
+        status = fail(err, E_USAGE, "-o: the text has no tokens");
+    if (!status && ids.n > INT32_MAX)
+        status = fail(err, E_USAGE, "-o: %zu tokens are too many for a file of ids", ids.n);
+    if (!status && !(status = file_replace_begin(&f, o->out, err))) {
+        const int32_t head[2] = {(int32_t)ids.n, tokenizer_n_vocab(t)};
+        status = file_replace_write(&f, head, sizeof head, err) ||
+                         file_replace_write(&f, ids.ids, ids.n * sizeof *ids.ids, err) || file_replace_end(&f, err)
+                     ? -1
+                     : 0;
+        if (status)
+            file_replace_abort(&f);
+    }
+    token_list_free(&ids);
+    return status;
+}
+
 static int load_tokenizer(const struct options *o, struct tokenizer **t, struct error *err)
 {
     struct gguf *file = NULL;
@@ -143,8 +168,10 @@ static int tokenize(const struct options *o, struct error *err)
                       STR_ARG(tokenizer_pre(t)));
     if (!status)
         status = input_take(o, "text", &data, &text, err);
+    if (!status && o->out && (o->json || o->count || o->nul))
+        status = fail(err, E_USAGE, "-o: a file of ids has no other form");
     if (!status)
-        status = print_texts(o, t, text, err);
+        status = o->out ? write_ids(o, t, text, err) : print_texts(o, t, text, err);
     free(data);
     tokenizer_free(t);
     return status;

@@ -479,6 +479,31 @@ Test(run, byte_order_marks_are_passed_over)
     cr_expect_str_eq(r.out, plain.out, "%s", r.err);
 }
 
+// The ids of a text, and then its logits.
+Test(run, tokenize_writes_what_logits_reads)
+{
+    static struct result r;
+    char ids[] = "/tmp/quern-ids-XXXXXX", out[] = "/tmp/quern-logits-XXXXXX";
+    close(mkstemp(ids));
+    close(mkstemp(out));
+    quern(&r, "tokenize", "", "-o", ids, "ka to\nbo", NULL);
+    cr_assert_eq(r.status, 0, "%s", r.err);
+    quern(&r, "logits", "", "--ids", ids, "-o", out, NULL);
+    cr_assert_eq(r.status, 0, "%s", r.err);
+    int32_t a[2], b[2], n_ids;
+    FILE *f = fopen(ids, "r"), *g = fopen(out, "r");
+    cr_assert(fread(a, 4, 2, f) == 2 && fread(b, 4, 2, g) == 2 && a[0] == b[0] && a[1] == b[1]);
+    for (n_ids = 0; fread(a, 4, 1, f) == 1; n_ids++)
+        cr_assert(fread(b + 1, 4, 1, g) == 1 && a[0] == b[1]);
+    cr_expect_eq(n_ids, b[0]);
+    fclose(f);
+    fclose(g);
+    quern(&r, "tokenize", "", "-o", ids, "--json", "ka", NULL);
+    cr_expect(r.status == 2 && strstr(r.err, "no other form"), "%s", r.err);
+    unlink(ids);
+    unlink(out);
+}
+
 // --- forms ---
 
 static const char *const schema =
