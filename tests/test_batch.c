@@ -168,6 +168,40 @@ Test(batch, an_object_may_be_asked_for_with_its_schema)
     cJSON_Delete(row);
 }
 
+Test(batch, fields_of_other_engines_are_taken_or_passed_over)
+{
+    write_text("t.jinja",
+               "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}!{% endif %}");
+    write_text(
+        "in.jsonl",
+        "{\"custom_id\":\"1\",\"prompt\":\"x\",\"max_tokens\":300,\"guided_json\":{\"enum\":[7]}}\n"
+        "{\"custom_id\":\"2\",\"prompt\":\"x\",\"max_tokens\":300,\"guided_json\":\"{\\\"enum\\\":[7]}\"}\n"
+        "{\"custom_id\":\"3\",\"prompt\":\"x\",\"max_tokens\":300,\"structured_outputs\":{\"json\":{\"enum\":[7]},"
+        "\"regex\":null}}\n"
+        "{\"custom_id\":\"4\",\"prompt\":\"x\",\"structured_outputs\":{\"regex\":\"a\"}}\n"
+        "{\"custom_id\":\"5\",\"prompt\":\"x\",\"max_tokens\":1,\"min_frob\":2}\n"
+        "{\"custom_id\":\"6\",\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"max_tokens\":1}\n"
+        "{\"custom_id\":\"7\",\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"max_tokens\":1,"
+        "\"add_generation_prompt\":false}\n");
+    cr_assert_eq(shell("$Q batch in.jsonl -o out --chat-template-file t.jinja"), 1);
+    for (int i = 1; i <= 3; i++) {
+        cJSON *row = row_of("out", i);
+        cr_assert_str_eq(cJSON_GetStringValue(at(choice_of(row, 0), "text")), "7", "row %d", i);
+        cJSON_Delete(row);
+    }
+    expect_error("out", 4, "invalid_request", "structured_outputs.regex: only json is supported");
+    expect_error("out", 5, "invalid_request", "min_frob");
+    int n_prompt[2];
+    for (int i = 0; i < 2; i++) {
+        cJSON *row = row_of("out", 6 + i);
+        n_prompt[i] = at(at(at(at(row, "response"), "body"), "usage"), "prompt_tokens")->valueint;
+        cJSON_Delete(row);
+    }
+    cr_expect_eq(n_prompt[0], n_prompt[1] + 1, "%d and %d", n_prompt[0], n_prompt[1]);
+    cr_assert_eq(shell("$Q batch in.jsonl -o out2 --chat-template-file t.jinja --ignore-unknown"), 1);
+    expect_says("err", "1 rows failed");
+}
+
 Test(batch, a_template_writes_the_same_prompt_as_the_words_that_it_stands_for)
 {
     write_text("a.jsonl", "{\"custom_id\":\"same\",\"prompt\":\"Say: one, two!\"}\n");

@@ -84,7 +84,8 @@ static int open_input(struct batch *b, struct error *err)
 static void open_form(struct batch *b)
 {
     bool chats = b->o->as == 2 || (b->o->as == 0 && batch_context_chats(&b->context));
-    b->form = (struct row_form){.format = b->input.format, .kind = chats ? ROW_CHAT : ROW_COMPLETION};
+    b->form = (struct row_form){
+        .format = b->input.format, .kind = chats ? ROW_CHAT : ROW_COMPLETION, .ignore_unknown = b->o->ignore_unknown};
     if (b->o->form)
         b->form.prompt = str_from(b->o->form);
     if (b->o->system)

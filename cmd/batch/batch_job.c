@@ -193,7 +193,7 @@ static int take_chat(struct batch_job *job, const struct batch_context *c, const
         .messages = &messages,
         .tools = row->tools ? &tools : NULL,
         .kwargs = row->kwargs ? row->kwargs : c->kwargs,
-        .add_generation_prompt = true,
+        .add_generation_prompt = !row->no_answer_begun,
         .thinking = c->options->think - c->options->no_think,
         .now = c->now,
     };

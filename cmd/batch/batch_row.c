@@ -166,6 +166,39 @@ static int take_response_format(struct batch_row *row, const struct value *body,
     return row->schema ? 0 : fail(err, E_USAGE, "response_format.json_schema.schema is missing");
 }
 
+// A schema as vLLM takes it: an object, or its text.
+static int take_guide(struct batch_row *row, const char *name, const struct value *guide, struct error *err)
+{
+    struct json_reader reader = {.arena = &row->arena, .flags = JSON_INPUT};
+    if (!guide)
+        return 0;
+    if (row->schema || row->wants_json)
+        return fail(err, E_USAGE, "%s: response_format asks for a form, too", name);
+    row->schema = guide;
+    if (guide->kind != VALUE_STRING)
+        return guide->kind == VALUE_DICT ? 0 : wrong_kind(name, guide, "a schema", err);
+    struct value *read = ARENA_NEW(&row->arena, struct value);
+    if (!read)
+        return fail(err, E_MEMORY, "no memory for a schema");
+    row->schema = read;
+    return json_read(read, &reader, guide->text, err) ? fail_prefix(err, name) : 0;
+}
+
+// guided_json, and structured_outputs with json alone.
+static int take_guides(struct batch_row *row, const struct value *body, struct error *err)
+{
+    const struct value *outputs = NULL;
+    if (take_kind(body, "structured_outputs", VALUE_DICT, "an object", &outputs, err) ||
+        take_guide(row, "guided_json", get(body, "guided_json"), err))
+        return -1;
+    for (size_t i = 0; outputs && i < outputs->dict->n; i++) {
+        const struct value_entry *e = &outputs->dict->entries[i];
+        if (!str_equal_z(e->key.text, "json") && e->value.kind != VALUE_NONE)
+            return fail(err, E_USAGE, "structured_outputs.%.*s: only json is supported", STR_ARG(e->key.text));
+    }
+    return outputs ? take_guide(row, "structured_outputs.json", get(outputs, "json"), err) : 0;
+}
+
 // --- bodies ---
 
 enum { IN_CHAT = 1, IN_COMPLETION = 2, IN_EMBEDDING = 4, IN_BOTH = IN_CHAT | IN_COMPLETION };
@@ -212,6 +245,9 @@ static const struct {
     {"top_logprobs", IN_CHAT},
     {"logit_bias", IN_BOTH},
     {"response_format", IN_BOTH},
+    {"guided_json", IN_BOTH},
+    {"structured_outputs", IN_BOTH},
+    {"add_generation_prompt", IN_CHAT},
     {"ignore_eos", IN_BOTH},
     {"return_token_ids", IN_BOTH},
     {"input", IN_EMBEDDING},
@@ -219,13 +255,13 @@ static const struct {
     {"dimensions", IN_EMBEDDING},
 };
 
-static int check_fields(const struct value *body, enum row_kind kind, struct error *err)
+static int check_fields(const struct value *body, enum row_kind kind, bool ignore_unknown, struct error *err)
 {
     static const unsigned bits[] = {
         [ROW_COMPLETION] = IN_COMPLETION, [ROW_CHAT] = IN_CHAT, [ROW_EMBEDDING] = IN_EMBEDDING};
     for (size_t i = 0; i < body->dict->n; i++) {
         const struct value_entry *e = &body->dict->entries[i];
-        bool known = e->value.kind == VALUE_NONE;
+        bool known = e->value.kind == VALUE_NONE || ignore_unknown;
         for (size_t j = 0; !known && j < COUNT_OF(known_fields); j++)
             known = (known_fields[j].kinds & bits[kind]) && str_equal_z(e->key.text, known_fields[j].name);
         if (!known)
@@ -339,6 +375,10 @@ static int take_chat(struct batch_row *row, const struct value *body, struct err
     if (check_messages(row->messages, err) || take_kind(body, "tools", VALUE_LIST, "a list", &row->tools, err) ||
         take_kind(body, "chat_template_kwargs", VALUE_DICT, "an object", &row->kwargs, err))
         return -1;
+    bool begins = true;
+    if (take_bool(body, "add_generation_prompt", &begins, err))
+        return -1;
+    row->no_answer_begun = !begins;
     const struct value *choice = get(body, "tool_choice"), *effort = get(body, "reasoning_effort");
     if (choice && str_equal_z(choice->text, "none"))
         row->tools = NULL;
@@ -366,14 +406,15 @@ static int take_chat(struct batch_row *row, const struct value *body, struct err
 static int take_body(struct batch_row *row, const struct value *body, struct error *err)
 {
     const struct value *model = NULL;
-    if (check_fields(body, row->kind, err) || take_kind(body, "model", VALUE_STRING, "a string", &model, err))
+    if (check_fields(body, row->kind, row->ignore_unknown, err) ||
+        take_kind(body, "model", VALUE_STRING, "a string", &model, err))
         return -1;
     if (model)
         row->model = model->text;
     if (row->kind == ROW_EMBEDDING)
         return get(body, "input") ? 0 : fail(err, E_USAGE, "input is missing");
     if (take_settings(row, body, err) || take_stops(row, body, err) || take_response_format(row, body, err) ||
-        take_kind(body, "logit_bias", VALUE_DICT, "an object", &row->bias, err))
+        take_guides(row, body, err) || take_kind(body, "logit_bias", VALUE_DICT, "an object", &row->bias, err))
         return -1;
     if (row->kind == ROW_CHAT)
         return take_chat(row, body, err);
@@ -661,6 +702,7 @@ int batch_row_parse(struct batch_row *row, const struct record *record, const st
                     struct error *err)
 {
     struct parse p = {.row = row, .form = form, .line = record->line, .err = err};
+    row->ignore_unknown = form->ignore_unknown;
     if (!parse_record(&p, record))
         return 0;
     *code = p.code;

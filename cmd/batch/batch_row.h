@@ -18,6 +18,7 @@ struct row_form {
     // The template, in which {{name}} stands for a field. NULL data: "{{text}}" for lines, and an object is its own body.
     struct str prompt;
     struct str system;        // system message of chats; NULL data: none
+    bool ignore_unknown;      // fields that are not known are passed over
     const struct str *fields; // [n_fields] names of the columns
     int n_fields;
 };
@@ -45,6 +46,8 @@ struct batch_row {
         *prompt;              // of a completion: a string, a list of strings, a list of ids, or a list of lists of ids
     const struct value *bias; // logit_bias, a dict; NULL: none
     bool wants_json;          // response_format asks for any JSON
+    bool ignore_unknown;      // see struct row_form
+    bool no_answer_begun;     // add_generation_prompt is false: the prompt ends behind the last message
     const struct value *schema;                // response_format: json_schema; NULL: none
     const struct value *stops[ROW_STOPS_MOST]; // strings
     int n_stops;
