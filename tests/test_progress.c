@@ -1,4 +1,5 @@
 // Tests the progress display on stderr: only at a terminal, after a second, and erased at the end.
+#include "cmd/terminal/display.h"
 #include "cmd/terminal/progress.h"
 
 #include <criterion/criterion.h>
@@ -61,6 +62,65 @@ Test(progress, where_no_terminal_is_nothing_is_written)
     cr_assert_eq(pipe(ends), 0);
     wait_on(ends[1], 1100);
     cr_expect_eq(take(ends[0], seen, sizeof seen), 0, "%s", seen);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+// The bar is cut to the window, and never goes back although the estimate of the whole grows.
+Test(progress, a_bar_fits_the_window_and_never_goes_back)
+{
+    int terminal, line, kept = dup(STDERR_FILENO);
+    char seen[4096];
+    const struct winsize narrow = {.ws_row = 24, .ws_col = 60};
+    if (openpty(&terminal, &line, NULL, NULL, &narrow))
+        cr_skip("this system lends no terminals");
+    fflush(stderr);
+    cr_assert_geq(dup2(line, STDERR_FILENO), 0);
+    struct progress p;
+    progress_begin(&p, "batch", "t");
+    p.start -= 5000; // five seconds ago
+    for (int i = 0; i < 2; i++) {
+        p.last -= 1000;
+        progress_show(&p, 50, i ? 500 : 100, "a note that is longer than the window is wide, and so has to be cut");
+    }
+    progress_end(&p);
+    fflush(stderr);
+    cr_assert_geq(dup2(kept, STDERR_FILENO), 0);
+    close(kept);
+    take(terminal, seen, sizeof seen);
+    int n_bars = 0;
+    for (const char *at = seen; (at = strstr(at, "batch")); n_bars++) {
+        const char *end = strchr(at, '\r');
+        cr_assert(end, "%s", at);
+        cr_expect_eq(display_text_width((struct str){at, (size_t)(end - at)}), 59, "%.*s", (int)(end - at), at);
+        cr_expect(memmem(at, (size_t)(end - at), " 50%", 4), "%.*s", (int)(end - at), at);
+        at = end;
+    }
+    cr_expect_eq(n_bars, 2);
+    close(terminal);
+    close(line);
+}
+
+Test(progress, where_no_terminal_is_a_line_comes_each_minute)
+{
+    int ends[2], kept = dup(STDERR_FILENO);
+    char seen[256];
+    cr_assert_eq(pipe(ends), 0);
+    fflush(stderr);
+    cr_assert_geq(dup2(ends[1], STDERR_FILENO), 0);
+    struct progress p;
+    progress_begin(&p, "batch", "t");
+    p.start -= 200000, p.last -= 30000;
+    progress_show(&p, 50, 100, NULL);
+    p.last -= 31000;
+    progress_show(&p, 50, 100, "3 rows");
+    progress_show(&p, 60, 100, NULL);
+    progress_end(&p);
+    fflush(stderr);
+    cr_assert_geq(dup2(kept, STDERR_FILENO), 0);
+    close(kept);
+    take(ends[0], seen, sizeof seen);
+    cr_expect_str_eq(seen, "quern: batch: 50%  0.25 t/s  3 min 20 s left  3 rows\n", "%s", seen);
     close(ends[0]);
     close(ends[1]);
 }

@@ -1,6 +1,8 @@
-// The bar is drawn at most every 100 ms, and the time left is extrapolated from the mean speed since the start. A
+// The bar is drawn at most every 100 ms, and the time left is extrapolated from the mean speed since the start. What is
+// done may be an estimate that falls; what is shown does not. A
 // wait of unknown length has a thread of its own, which writes the seconds once per second until it is told to end.
 #include "cmd/terminal/progress.h"
+#include "cmd/terminal/display.h"
 #include "cmd/terminal/terminal.h"
 #include "engine/clock.h"
 
@@ -40,19 +42,46 @@ static void format_seconds(double seconds, char *out, size_t size)
         snprintf(out, size, "%lld s", (long long)s);
 }
 
-void progress_show(struct progress *p, int64_t done, int64_t total, const char *note)
+// The beginning of the line that fits so many columns.
+static int bytes_that_fit(const char *line, int columns)
 {
-    double now = clock_ms(), elapsed = (now - p->start) / 1e3;
-    if (!p->on || elapsed < 1 || now - p->last < 100 || total < 1 || done < 1)
-        return;
-    char cells[3 * CELLS + 1], left[48];
-    draw_cells((double)done / (double)total, cells, sizeof cells);
-    format_seconds(elapsed * (double)(total - done) / (double)done, left, sizeof left);
-    fprintf(stderr, "\r\033[K%s %s %3.0f%%  %.4g %s/s  %s left%s%s", p->what, cells,
-            100.0 * (double)done / (double)total, (double)done / elapsed, p->unit, left, note ? "  " : "",
-            note ? note : "");
+    const struct str text = {line, strlen(line)};
+    size_t at = 0;
+    for (int used = 0, width; at < text.len; used += width) {
+        const size_t next = display_next(text, at, &width);
+        if (used + width > columns)
+            break;
+        at = next;
+    }
+    return (int)at;
+}
+
+static void draw(struct progress *p, const char *speed, const char *note)
+{
+    char cells[3 * CELLS + 1], line[400];
+    int columns, rows;
+    terminal_size(STDERR_FILENO, &columns, &rows);
+    draw_cells(p->part, cells, sizeof cells);
+    snprintf(line, sizeof line, "%s %s %s%s%s", p->what, cells, speed, note ? "  " : "", note ? note : "");
+    fprintf(stderr, "\r\033[K%.*s", bytes_that_fit(line, columns - 1), line); // a full line would wrap
     fflush(stderr);
     p->shown = true;
+}
+
+void progress_show(struct progress *p, int64_t done, int64_t total, const char *note)
+{
+    enum { DRAW_MS = 100, LINE_MS = 60 * 1000 };
+    const double now = clock_ms(), elapsed = (now - p->start) / 1e3;
+    if (elapsed < 1 || now - p->last < (p->on ? DRAW_MS : LINE_MS) || total < 1 || done < 1)
+        return;
+    char speed[120], left[48];
+    p->part = MIN(MAX(p->part, (double)done / (double)total), 1.0);
+    format_seconds(elapsed * (1 - p->part) / p->part, left, sizeof left);
+    snprintf(speed, sizeof speed, "%3.0f%%  %.4g %s/s  %s left", 100 * p->part, (double)done / elapsed, p->unit, left);
+    if (p->on)
+        draw(p, speed, note);
+    else
+        terminal_note("quern: %s:%s%s%s", p->what, speed, note ? "  " : "", note ? note : "");
     p->last = now;
 }
 

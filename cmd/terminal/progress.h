@@ -1,5 +1,5 @@
 // A progress bar on stderr for every wait of more than a second: what is done, how fast, and how long it will take.
-// It shows nothing if stderr is not a terminal.
+// On a terminal it is cut to the width of the window. Where stderr is none, a line is written each minute.
 //
 // Ownership: progress_begin initialises; progress_end erases the bar. Threads: the main thread.
 #ifndef QUERN_PROGRESS_H
@@ -11,12 +11,13 @@
 
 struct progress {
     const char *what, *unit; // for example "perplexity" and "tokens"
-    bool on, shown;
-    double start, last; // in milliseconds of clock_ms
+    bool on, shown;          // on: stderr is a terminal
+    double part;             // the most that was shown as done, so that it never goes back
+    double start, last;      // in milliseconds of clock_ms
 };
 void progress_begin(struct progress *p, const char *what, const char *unit);
-// Draws the bar, at most ten times a second and not in the first second. `note` (may be NULL) is shown behind the
-// bar.
+// Draws the bar, at most ten times a second and not in the first second, or writes a line, once a minute. `note` (may be
+// NULL) is shown behind it.
 void progress_show(struct progress *p, int64_t done, int64_t total, const char *note);
 void progress_end(struct progress *p);
 
