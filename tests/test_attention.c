@@ -324,12 +324,13 @@ Test(attention, values_may_be_the_first_columns_of_keys)
                           .v_type = type,
                           .dim_k = dim[0],
                           .dim_v = dim[1],
-                          .n_head = dim[0] > 200 ? 20 : 3,
+                          .n_head = 3,
                           .magnitude = 1,
                           .exact = i % 2,
                           .keys_only = true};
         check(&r, chunk(h, 150, 1));
-        check(&r, chunk(h, 600, dim[0] > 200 ? 2 : 9));
+        if (dim[0] < 100) // the others only take longer
+            check(&r, chunk(h, 600, 9));
     }
 }
 
