@@ -135,6 +135,20 @@ bool str_equal_z(struct str a, const char *z)
     return str_equal(a, str_from(z));
 }
 
+static bool is_white(char c)
+{
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+struct str str_stripped(struct str s)
+{
+    while (s.len && is_white(s.data[0]))
+        s = (struct str){s.data + 1, s.len - 1};
+    while (s.len && is_white(s.data[s.len - 1]))
+        s.len--;
+    return s;
+}
+
 // The number of bytes of the UTF-8 sequence that starts with this byte; 0 when none does.
 static int utf8_length(unsigned char c)
 {

@@ -67,6 +67,8 @@ struct str {
 struct str str_from(const char *z);
 bool str_equal(struct str a, struct str b);
 bool str_equal_z(struct str a, const char *z);
+// The text without spaces, tabs and line breaks at its ends.
+struct str str_stripped(struct str s);
 
 // A helper that is always inlined, so that the compiler propagates its constant arguments and keeps its arrays in
 // registers.

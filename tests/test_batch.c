@@ -154,6 +154,24 @@ Test(batch, quotes_within_a_field_of_csv_are_signs_like_others)
     cr_assert(same_files("a", "b"));
 }
 
+Test(batch, variables_of_the_flags_stand_beside_those_of_a_row)
+{
+    write_text("t.jinja", "{{ messages[0].content }}{{ one }}{{ two }}{{ reasoning_effort }}");
+    write_text("in.jsonl", "{\"custom_id\":\"1\",\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"max_tokens\":4,"
+                           "\"reasoning_effort\":\"d\",\"chat_template_kwargs\":{\"two\":\"c\"}}\n");
+    write_text("plain.jsonl", "{\"custom_id\":\"1\",\"prompt\":\"abcd\",\"max_tokens\":4}\n");
+    cr_assert_eq(
+        shell(
+            "$Q batch in.jsonl -o o1 --chat-template-file t.jinja --chat-template-kwargs '{\"one\":\"b\",\"two\":\"x\"}'"),
+        0);
+    cr_assert_eq(shell("$Q batch plain.jsonl -o o2"), 0);
+    cJSON *chat = row_of("o1", 1), *text = row_of("o2", 1);
+    cr_expect_str_eq(cJSON_GetStringValue(at(at(choice_of(chat, 0), "message"), "content")),
+                     cJSON_GetStringValue(at(choice_of(text, 0), "text")));
+    cJSON_Delete(chat);
+    cJSON_Delete(text);
+}
+
 Test(batch, an_object_may_be_asked_for_with_its_schema)
 {
     write_text(

@@ -230,6 +230,12 @@ Test(chat, developers_are_systems_where_a_template_knows_no_such_role)
     expect_prompt(EACH("{% if m.role in ['system', 'user'] %}{{ m.role + ' ' + m.content + '.' }}{% endif %}"),
                   messages, "system be.user hi.");
     expect_prompt(EACH("{% if m.role == 'user' %}{{ m.content }}{% endif %}"), messages, "be\n\nhi");
+    // of two parts, where a template takes lists and no system
+    expect_prompt(
+        EACH("{% if m.role == 'user' %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endif %}"),
+        "[{\"role\": \"system\", \"content\": [{\"type\": \"text\", \"text\": \"be\"}, {\"type\": \"text\", \"text\": "
+        "\"kind\"}]}, {\"role\": \"user\", \"content\": \"hi\"}]",
+        "bekind\n\nhi");
     expect_prompt(EACH("{{ m.role + ' ' + m.content + '.' }}"), messages, "developer be.user hi.");
 }
 
@@ -291,13 +297,17 @@ Test(chat, what_would_not_reach_the_model_is_an_error)
     static const char users[] = EACH("{% if m.role == 'user' %}{{ m.content }}{% endif %}");
     static const char tool[] = "[{\"type\": \"function\", \"function\": {\"name\": \"look\"}}]";
     expect_refused(users, "[{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"tool\", \"content\": \"a\"}]", "[]",
-                   "number 1, role tool, would not reach");
+                   "number 1, role tool, says would not reach");
     expect_refused(users, "[{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"so\"}]",
-                   "[]", "number 1, role assistant, would not reach");
+                   "[]", "number 1, role assistant, says would not reach");
     expect_refused(users,
                    "[{\"role\": \"user\", \"content\": \"f\"}, {\"role\": \"assistant\", \"content\": null, "
                    "\"tool_calls\": [{\"function\": {\"name\": \"f\", \"arguments\": \"{}\"}}]}]",
                    "[]", "tool calls of number 1 would not reach");
+    // of several parts the template writes the first alone
+    expect_refused(EACH("{{ m.content if m.content is string else m.content[0].text }}"),
+                   USER("[{\"type\": \"text\", \"text\": \"one\"}, {\"type\": \"text\", \"text\": \"two\"}]"), "[]",
+                   "number 0, role user, says would not reach");
     expect_refused(users, USER("\"a\""), tool, "tools: look would not reach");
     expect_refused(users, USER("[{\"type\": \"image_url\", \"image_url\": {}}]"), "[]",
                    "part 0 is no text but image_url");

@@ -174,25 +174,39 @@ static int alloc_prompts(struct batch_job *job, int n, struct error *err)
     return job->prompts && job->requests ? 0 : fail(err, E_MEMORY, "no memory for %d prompts", n);
 }
 
+// The variables of the row, with those of the flags that it does not set.
+static int take_kwargs(struct batch_row *row, const struct value *flags, struct value *out, struct error *err)
+{
+    const struct value *all[] = {flags, row->kwargs};
+    if (value_dict_new(out, &row->arena, err))
+        return -1;
+    for (size_t i = 0; i < COUNT_OF(all); i++)
+        for (size_t k = 0; k < value_count(all[i]); k++)
+            if (value_dict_put(&row->arena, out, all[i]->dict->entries[k].key, all[i]->dict->entries[k].value, err))
+                return -1;
+    return 0;
+}
+
 // Renders and tokenizes the messages. All of a row's messages and tools come from outside, so no control tokens are
 // made of their text.
 static int take_chat(struct batch_job *job, const struct batch_context *c, const char **code, struct error *err)
 {
     struct batch_row *row = &job->row;
-    struct value messages, tools;
+    struct value messages, tools, kwargs;
     *code = "not_supported";
     if (!c->chat) {
         *err = c->chat_error;
         return -1;
     }
     *code = "template_error";
-    if (alloc_prompts(job, 1, err) || value_mark_input(&messages, &row->arena, row->messages, err) ||
+    if (alloc_prompts(job, 1, err) || take_kwargs(row, c->kwargs, &kwargs, err) ||
+        value_mark_input(&messages, &row->arena, row->messages, err) ||
         (row->tools && value_mark_input(&tools, &row->arena, row->tools, err)))
         return -1;
     struct chat_request request = {
         .messages = &messages,
         .tools = row->tools ? &tools : NULL,
-        .kwargs = row->kwargs ? row->kwargs : c->kwargs,
+        .kwargs = &kwargs,
         .add_generation_prompt = !row->no_answer_begun,
         .thinking = c->options->think - c->options->no_think,
         .now = c->now,

@@ -15,17 +15,6 @@ struct calls {
 
 // ---- Pieces of text ----
 
-static struct str strip(struct str s)
-{
-    while (s.len && strchr(" \n\r\t", s.data[0]) && s.data[0]) {
-        s.data++;
-        s.len--;
-    }
-    while (s.len && strchr(" \n\r\t", s.data[s.len - 1]) && s.data[s.len - 1])
-        s.len--;
-    return s;
-}
-
 static struct str from(struct str s, size_t at)
 {
     return (struct str){s.data + at, s.len - at};
@@ -142,8 +131,8 @@ static int take_object(struct calls *c, const struct value *object)
     name = name ? name : value_get(object, "tool_name");
     arguments = arguments ? arguments : value_get(object, "parameters");
     struct value read;
-    const bool nothing =
-        !arguments || arguments->kind == VALUE_NONE || (arguments->kind == VALUE_STRING && !strip(arguments->text).len);
+    const bool nothing = !arguments || arguments->kind == VALUE_NONE ||
+                         (arguments->kind == VALUE_STRING && !str_stripped(arguments->text).len);
     if (nothing && c->style->tools != TOOLS_JSON_BARE) {
         if (value_dict_new(&read, c->arena, c->err))
             return -1;
@@ -174,7 +163,7 @@ static int take_value(struct calls *c, const struct value *v)
 // Takes a sequence of objects or lists of objects.
 static int take_json(struct calls *c, struct str s)
 {
-    for (s = strip(s); s.len; s = strip(s)) {
+    for (s = str_stripped(s); s.len; s = str_stripped(s)) {
         struct value v;
         if (s.data[0] == ';' || s.data[0] == ',') {
             s = from(s, 1);
@@ -196,7 +185,7 @@ static int take_json(struct calls *c, struct str s)
 // dropped, too.
 static struct str bare_name(struct str name)
 {
-    name = strip(name);
+    name = str_stripped(name);
     if (name.len > 10 && !memcmp(name.data, "functions.", 10))
         name = from(name, 10);
     const char *space = name.len ? memchr(name.data, ' ', name.len) : NULL;
@@ -311,7 +300,7 @@ static bool python_constant(struct str s, struct value *out)
 // newline at each end. Where a string is allowed, text in quotes is taken as it is.
 static int tag_value(struct calls *c, struct str text, unsigned bits, struct value *out)
 {
-    struct str json = strip(text);
+    struct str json = str_stripped(text);
     bool quoted = json.len && json.data[0] == '"';
     struct str rest = json;
     const bool typed = bits != IS_ANY;
@@ -334,8 +323,8 @@ static int take_parameters(struct calls *c, struct str name, struct str body, st
         if (!cut(&body, st->key_close, &key) || (*st->value_open && !cut(&body, st->value_open, &before)))
             return 0;
         cut(&body, st->value_close, &text);
-        if (value_string_copy(&k, c->arena, strip(key), c->err) ||
-            tag_value(c, text, parameter_bits(c, name, strip(key)), &v) ||
+        if (value_string_copy(&k, c->arena, str_stripped(key), c->err) ||
+            tag_value(c, text, parameter_bits(c, name, str_stripped(key)), &v) ||
             value_dict_put(c->arena, arguments, k, v, c->err))
             return -1;
     }
@@ -359,7 +348,7 @@ static int take_tags(struct calls *c, struct str s)
         const char *angle = name.len ? memchr(name.data, '<', name.len) : NULL;
         if (angle)
             name.len = (size_t)(angle - name.data);
-        name = strip(name);
+        name = str_stripped(name);
         if ((!named && key == SIZE_MAX && !angle) || !name.len) {
             c->bad++;
             continue;
@@ -457,7 +446,7 @@ static int python_key(struct python *p, struct value *out)
         return -1;
     struct str key = {p->s.data, (size_t)(colon - p->s.data)};
     p->s = from(p->s, key.len);
-    return value_string_copy(out, p->c->arena, strip(key), p->c->err);
+    return value_string_copy(out, p->c->arena, str_stripped(key), p->c->err);
 }
 
 static int python_items(struct python *p, char end, struct value *out)
@@ -549,7 +538,7 @@ static int python_call(struct python *p)
 
 static int take_python(struct calls *c, struct str s)
 {
-    struct python p = {.c = c, .s = strip(s)};
+    struct python p = {.c = c, .s = str_stripped(s)};
     if (p.s.len && p.s.data[0] == '{')
         return take_json(c, p.s);
     bool list = take(&p, '[');
@@ -573,8 +562,8 @@ static int take_braces(struct calls *c, struct str s)
     struct str before, name;
     struct value arguments;
     bool named = cut(&p.s, c->style->name_open, &before) && cut(&p.s, c->style->name_close, &name);
-    if (named && strip(name).len && python_dict(&p, &arguments) == 0)
-        return push_call(c, strip(name), arguments);
+    if (named && str_stripped(name).len && python_dict(&p, &arguments) == 0)
+        return push_call(c, str_stripped(name), arguments);
     c->bad += c->err->code == E_OK;
     return c->err->code == E_OK ? 0 : -1;
 }

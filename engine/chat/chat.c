@@ -99,15 +99,6 @@ static int render(const struct chat_template *t, const struct chat_request *r, i
 
 enum { TEXT_IS_SURE = 24 }; // bytes of a text that is not in a prompt by chance
 
-static struct str stripped(struct str s)
-{
-    while (s.len && strchr(" \t\r\n", s.data[0]) && s.data[0])
-        s = (struct str){s.data + 1, s.len - 1};
-    while (s.len && strchr(" \t\r\n", s.data[s.len - 1]) && s.data[s.len - 1])
-        s.len--;
-    return s;
-}
-
 static bool reaches(const struct jinja_output *out, struct str text)
 {
     return text.len == 0 || (out->size >= text.len && memmem(out->text, out->size, text.data, text.len));
@@ -129,34 +120,42 @@ static struct str role_of(const struct value *message)
     return value_is(role, VALUE_STRING) ? role->text : STR_LIT("");
 }
 
-// The text that must reach the prompt; none where a template may leave it out: beside calls, some have it as a thought.
-static struct str needed_text(const struct value *message)
+// How many texts of a message must reach the prompt: none where a template may leave them out, as beside calls, where some
+// have the content as a thought.
+static size_t needed_texts(const struct value *message)
 {
-    struct str text;
-    if (value_count(value_get(message, "tool_calls")) || !message_text(value_get(message, "content"), &text))
-        return STR_LIT("");
-    return stripped(text);
+    return value_count(value_get(message, "tool_calls")) ? 0 : message_parts(value_get(message, "content"));
+}
+
+static struct str needed_text(const struct value *message, size_t part)
+{
+    return str_stripped(message_part(value_get(message, "content"), part));
 }
 
 static bool is_certain(const struct value *message, const struct jinja_output *out, size_t *at)
 {
-    const struct str text = needed_text(message), role = role_of(message);
+    const struct str role = role_of(message);
     const bool plain = str_equal_z(role, "user") || str_equal_z(role, "assistant");
-    return !value_count(value_get(message, "tool_calls")) && reaches_behind(out, text, at) &&
-           (plain || text.len == 0 || text.len >= TEXT_IS_SURE);
+    bool certain = !value_count(value_get(message, "tool_calls"));
+    for (size_t i = 0; certain && i < needed_texts(message); i++) {
+        const struct str text = needed_text(message, i);
+        certain = text.len == 0 || ((plain || text.len >= TEXT_IS_SURE) && reaches_behind(out, text, at));
+    }
+    return certain;
 }
 
-// Whether the template writes the word that stands for message i, and those for the calls in it.
+// Whether the template writes the words that stand for the texts of message i, and those for the calls in it.
 static int check_marks(const struct value *message, size_t i, const struct jinja_output *marked, size_t *at,
                        struct error *err)
 {
     const struct str role = role_of(message);
-    if (needed_text(message).len && !reaches_behind(marked, str_from(message_mark(i).text), at))
-        return fail(
-            err, E_USAGE,
-            "messages: the content of number %zu, role %.*s, would not reach the model: the chat template leaves "
-            "it out",
-            i, (int)MIN(role.len, (size_t)32), role.data);
+    for (size_t k = 0; k < needed_texts(message); k++)
+        if (needed_text(message, k).len && !reaches_behind(marked, str_from(message_mark(i, k).text), at))
+            return fail(
+                err, E_USAGE,
+                "messages: what number %zu, role %.*s, says would not reach the model: the chat template leaves it "
+                "out",
+                i, (int)MIN(role.len, (size_t)32), role.data);
     for (size_t k = 0; k < value_count(value_get(message, "tool_calls")); k++)
         if (!reaches_behind(marked, str_from(message_call_mark(i, k).text), at))
             return fail(
@@ -294,7 +293,7 @@ static bool thinking_matters(const struct chat_template *t)
     "[{\"role\": \"" role "\", \"content\": \"xproberx\"}, {\"role\": \"user\", \"content\": \"Hi\"}]"
 
 // How messages must look. What has not been probed yet is passed as it is.
-static struct message_form find_form(struct chat_template *t)
+static void find_form(struct chat_template *t)
 {
     struct message_form *f = &t->form;
     *f = (struct message_form){.strings = true, .parts = true, .system = true, .developer = true};
@@ -311,13 +310,12 @@ static struct message_form find_form(struct chat_template *t)
     struct jinja_output none = probe(t, PROBE_CALL("null"), PROBE_TOOLS, 0);
     f->empty_content = !none.text || holds(&none, "None");
     jinja_output_free(&none);
-    return *f;
 }
 
 static void find_abilities(struct chat_template *t)
 {
-    const struct message_form f = find_form(t);
-    t->can = (struct chat_abilities){.system = f.system, .parts = f.parts};
+    find_form(t);
+    t->can = (struct chat_abilities){.system = t->form.system, .parts = t->form.parts};
     t->can.tools = probe_holds(t, "[{\"role\": \"user\", \"content\": \"Hi\"}]", PROBE_TOOLS, "xproberx", NULL);
     t->can.thinking = thinking_matters(t);
 }

@@ -42,13 +42,18 @@ static bool part_text(const struct value *part, struct str *out)
     return true;
 }
 
-bool message_text(const struct value *content, struct str *out)
+size_t message_parts(const struct value *content)
 {
-    if (value_is(content, VALUE_STRING)) {
-        *out = content->text;
-        return true;
-    }
-    return value_is(content, VALUE_LIST) && content->list->n == 1 && part_text(&content->list->items[0], out);
+    return value_is(content, VALUE_LIST) ? content->list->n : value_is(content, VALUE_STRING);
+}
+
+struct str message_part(const struct value *content, size_t i)
+{
+    struct str text = STR_LIT("");
+    if (value_is(content, VALUE_STRING))
+        return content->text;
+    part_text(&content->list->items[i], &text);
+    return text;
 }
 
 static int refuse_part(struct making *m, const struct value *part, size_t i)
@@ -137,11 +142,7 @@ static bool says_nothing(const struct value *arguments)
 {
     if (arguments->kind != VALUE_STRING)
         return arguments->kind == VALUE_NONE;
-    struct str s = arguments->text;
-    while (s.len && strchr(" \t\r\n", s.data[0]) && s.data[0])
-        s = (struct str){s.data + 1, s.len - 1};
-    while (s.len && strchr(" \t\r\n", s.data[s.len - 1]) && s.data[s.len - 1])
-        s.len--;
+    const struct str s = str_stripped(arguments->text);
     return s.len == 0 || str_equal_z(s, "null");
 }
 
@@ -305,11 +306,14 @@ static int put_in_front(struct making *m, struct str system, struct value *messa
 // messages.
 static int fold_system(struct making *m, struct value *messages)
 {
-    struct value folded;
-    struct str text;
+    struct value folded, joined;
     const struct value *system = value_count(messages) ? &messages->list->items[0] : NULL;
-    if (!has_role(system, "system") || value_count(messages) < 2 || !message_text(value_get(system, "content"), &text))
+    const struct value *content = value_get(system, "content");
+    if (!has_role(system, "system") || value_count(messages) < 2 || !message_parts(content))
         return 0;
+    if (content->kind == VALUE_LIST && join_parts(m, content, &joined))
+        return -1;
+    const struct str text = content->kind == VALUE_LIST ? joined.text : content->text;
     if (value_list_new(&folded, &m->arena, m->err))
         return -1;
     folded.origin = ORIGIN_INPUT;
@@ -346,10 +350,10 @@ int messages_make(struct making *m, const struct value *given, struct value *out
 
 // ---- Marks ----
 
-struct message_mark message_mark(size_t message)
+struct message_mark message_mark(size_t message, size_t part)
 {
     struct message_mark mark;
-    snprintf(mark.text, sizeof mark.text, "xmessage%zux", message);
+    snprintf(mark.text, sizeof mark.text, "xmessage%zux%zux", message, part);
     return mark;
 }
 
@@ -393,20 +397,35 @@ static int mark_calls(struct arena *arena, const struct value *calls, size_t mes
     return 0;
 }
 
+// The same content with a word for each text in it.
+static int mark_content(struct arena *arena, const struct value *content, size_t message, struct value *out,
+                        struct error *err)
+{
+    if (content->kind == VALUE_STRING)
+        return content->text.len ? value_string_copy(out, arena, str_from(message_mark(message, 0).text), err) : 0;
+    if (value_list_new(out, arena, err))
+        return -1;
+    for (size_t i = 0; i < content->list->n; i++) {
+        struct value word;
+        if (value_string_copy(&word, arena, str_from(message_mark(message, i).text), err) ||
+            value_list_push(arena, out, word, err))
+            return -1;
+    }
+    return 0;
+}
+
 static int mark_message(struct arena *arena, const struct value *given, size_t i, struct value *out, struct error *err)
 {
-    struct value word, calls, message = *given;
-    struct message_mark mark = message_mark(i);
-    struct str text;
-    const struct value *called = value_get(given, "tool_calls");
+    struct value calls, marked, message = *given;
+    const struct value *called = value_get(given, "tool_calls"), *content = value_get(given, "content");
     if (value_is(called, VALUE_LIST) &&
         (mark_calls(arena, called, i, &calls, err) || copy_but(arena, given, "tool_calls", calls, &message, err)))
         return -1;
     *out = message;
-    if (!message_text(value_get(given, "content"), &text) || !text.len)
+    if (!message_parts(content))
         return 0;
-    return value_string_copy(&word, arena, str_from(mark.text), err) ||
-           copy_but(arena, &message, "content", word, out, err);
+    marked = *content;
+    return mark_content(arena, content, i, &marked, err) || copy_but(arena, &message, "content", marked, out, err);
 }
 
 int messages_mark(struct arena *arena, const struct value *given, struct value *out, struct error *err)

@@ -26,15 +26,16 @@ struct making {
 // Makes the list of messages. E_USAGE: they do not have the form that chat.h describes, or hold what is no text.
 int messages_make(struct making *m, const struct value *given, struct value *out);
 
-// The same messages with a word of its own in the place of each content and of each name of a called function, which
-// message_mark and message_call_mark print; to find out which of them a template writes.
+// The same messages with a word of its own in the place of each text of a content and of each name of a called function,
+// which message_mark and message_call_mark print; to find out which of them a template writes.
 int messages_mark(struct arena *arena, const struct value *given, struct value *out, struct error *err);
 struct message_mark {
     char text[48];
 };
-struct message_mark message_mark(size_t message);
+struct message_mark message_mark(size_t message, size_t part);
 struct message_mark message_call_mark(size_t message, size_t call);
-// The text of a content: a string, or the only text of a list of parts. False if there is no such text.
-bool message_text(const struct value *content, struct str *out);
+// The number of texts of a content: 1 of a string, one for each part of a list, and 0 of anything else.
+size_t message_parts(const struct value *content);
+struct str message_part(const struct value *content, size_t i);
 
 #endif

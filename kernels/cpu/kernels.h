@@ -324,9 +324,8 @@ struct attention_args {
     // The rows of this layer and KV head in page 0: KV_PAGE rows of dim elements of the type, packed. Those of Q8_0 are
     // arranged as kv_words.h describes.
     const uint8_t *k, *v;
-    size_t page_bytes; // from page to page
-    size_t
-        v_row_bytes; // from a row of values to the next: more than they need where they are the first columns of keys
+    size_t page_bytes;  // from page to page
+    size_t v_row_bytes; // from a row of values to the next, which may be a longer row of keys
     enum dtype k_type, v_type;
     enum kv_part v_part; // whose layout values have: KV_KEY where they are the first columns of keys
     bool exact;          // keys and values of Q8_0 are multiplied as floats, too
