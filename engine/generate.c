@@ -269,6 +269,17 @@ static int answer(struct run *run, struct error *err)
     return drop_drafted(run, err);
 }
 
+static int compute_prompt(struct run *run, struct error *err)
+{
+    const struct generate_options *o = run->o;
+    if (o->on_prompt)
+        o->on_prompt(o->arg, false);
+    int status = session_prompt(run->session, run->seq, o->prompt, o->n_prompt, &run->r->n_reused, err);
+    if (o->on_prompt)
+        o->on_prompt(o->arg, true);
+    return status;
+}
+
 int generate(struct session *s, const struct model *m, int seq, const struct generate_options *o,
              struct generate_result *r, struct error *err)
 {
@@ -277,7 +288,7 @@ int generate(struct session *s, const struct model *m, int seq, const struct gen
     struct run run = {.session = s, .model = m, .seq = seq, .o = o, .r = r};
     int status = start(&run, err);
     if (!status)
-        status = session_prompt(s, seq, o->prompt, o->n_prompt, &r->n_reused, err);
+        status = compute_prompt(&run, err);
     double begin = clock_ms();
     r->prompt_ms = begin - r->start_ms;
     run.length = o->n_prompt;

@@ -50,9 +50,11 @@ struct generate_options {
     answer_stream_emit_fn *emit;      // gets an empty text once the prompt is computed, then the answer
     const struct answer_style *style; // splits the answer: emit gets the content, in which stop strings count;
     answer_emit_fn *emit_aside;       // emit_aside, unless NULL, gets reasoning and tool calls. NULL: no split
-    void *arg;                        // first argument of the callbacks
-    struct speculator *speculator;    // drafts tokens for speculative decoding; NULL: none
-    const atomic_bool *cancel;        // read before each token, true ends the answer; may be NULL
+    // Called with false before the prompt is computed, and with true when that is over, also by an error; may be NULL.
+    void (*on_prompt)(void *arg, bool over);
+    void *arg;                     // first argument of the callbacks
+    struct speculator *speculator; // drafts tokens for speculative decoding; NULL: none
+    const atomic_bool *cancel;     // read before each token, true ends the answer; may be NULL
 };
 
 enum stop_reason { STOP_END, STOP_LENGTH, STOP_CONTEXT, STOP_STRING, STOP_INTERRUPTED, STOP_OUTPUT };

@@ -614,6 +614,17 @@ int session_begin(struct session *s, int seq, const int32_t *tokens, int n)
     return reuse(s, seq, tokens, MIN(n, s->o.n_ctx) - 1);
 }
 
+// Tells the progress, if somebody wants it, that `done` of `total` tokens are computed and a step of `rows` begins.
+static void tell_progress(struct session_progress *p, int total, int done, int rows)
+{
+    if (!p)
+        return;
+    atomic_store(&p->part, 0);
+    atomic_store(&p->rows, rows);
+    atomic_store(&p->done, done);
+    atomic_store(&p->total, total);
+}
+
 int session_prompt(struct session *s, int seq, const int32_t *tokens, int n, int *n_reused, struct error *err)
 {
     if (n < 1)
@@ -623,9 +634,11 @@ int session_prompt(struct session *s, int seq, const int32_t *tokens, int n, int
     int at = reuse(s, seq, tokens, n - 1);
     if (n_reused)
         *n_reused = at;
+    const int first = at;
     int status = 0;
     while (at < n && !status) {
         int n_rows = MIN(n - at, s->o.n_batch);
+        tell_progress(s->o.progress, n - first, at - first, n_rows);
         for (int i = 0; i < n_rows; i++, at++)
             s->rows[i] = (struct session_row){tokens[at], seq, at == n - 1};
         if (s->o.cancel && atomic_load_explicit(s->o.cancel, memory_order_relaxed))
@@ -633,5 +646,6 @@ int session_prompt(struct session *s, int seq, const int32_t *tokens, int n, int
         else
             status = session_step(s, s->rows, n_rows, err);
     }
+    tell_progress(s->o.progress, 0, 0, 0);
     return status;
 }

@@ -12,6 +12,13 @@
 
 #include <stdatomic.h>
 
+// How far the computation of a text has come. The session writes it, any thread may read it.
+struct session_progress {
+    atomic_int total;      // tokens of the text that are to be computed; 0: no text is being computed
+    atomic_int done;       // tokens whose step is over
+    atomic_int rows, part; // tokens of the step that runs, and how much of STEP_WHOLE of it is done
+};
+
 struct session_options {
     int n_seqs;            // number of sequences; 0: 1
     int n_ctx;             // positions of a sequence; 0: those of the model
@@ -25,7 +32,8 @@ struct session_options {
     bool profile;          // record the time of each node, for session_profile
     // Values of the model's graph that are reported at each step; they must outlive the session. May be NULL.
     const struct taps *taps;
-    const atomic_bool *cancel; // read while a text is computed; true gives E_INTERRUPTED. May be NULL
+    const atomic_bool *cancel;         // read while a text is computed; true gives E_INTERRUPTED. May be NULL
+    struct session_progress *progress; // kept up to date by session_prompt; may be NULL
 };
 enum { N_BATCH_DEFAULT = 512 };
 

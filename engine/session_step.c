@@ -257,6 +257,7 @@ int session_step(struct session *s, const struct session_row *rows, int n, struc
         .state_from = s->state_from,
         .state_to = s->state_to,
         .states = s->state_slots,
+        .part = s->o.progress ? &s->o.progress->part : NULL,
     };
     s->top_k_last = s->top_k;
     if (s->model->machine->v->watch)

@@ -76,7 +76,11 @@ struct step {
     // to a slot from which a sequence starts in this step.
     const int32_t *state_from, *state_to; // [n_tokens]
     struct buffer *states;                // slots of state_bytes(...) bytes each
+    // Unless NULL, machines that compute on the host count here, from 0 up to STEP_WHOLE, how much of the step is done,
+    // for another thread to read.
+    atomic_int *part;
 };
+enum { STEP_WHOLE = 1000 };
 enum { TOP_K_MAX = 256 };
 
 // The functions of a kind of machine. Functions that return int return 0, or -1 with an error.

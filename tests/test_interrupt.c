@@ -111,3 +111,55 @@ Test(interrupt, steps_of_a_text_end_and_those_of_an_answer_do_not)
     m.machine->v->close(m.machine);
     tiny_free(&t);
 }
+
+struct onlooker {
+    struct session_progress progress;
+    atomic_bool stop;
+    atomic_int total, most, beyond; // what was seen: the whole text, the most that was done, and how often it was more
+};
+
+static void *look_on(void *arg)
+{
+    struct onlooker *o = arg;
+    while (!atomic_load(&o->stop)) {
+        const int total = atomic_load(&o->progress.total), done = atomic_load(&o->progress.done);
+        const int part = atomic_load(&o->progress.part);
+        atomic_store(&o->total, MAX(atomic_load(&o->total), total));
+        if (total)
+            atomic_store(&o->most, MAX(atomic_load(&o->most), done));
+        atomic_fetch_add(&o->beyond, done > 96 || part < 0 || part >= STEP_WHOLE);
+    }
+    return NULL;
+}
+
+// Another thread sees how far a prompt is, within its steps too, and that it is over.
+Test(interrupt, the_progress_of_a_text_can_be_followed)
+{
+    struct error err = {0};
+    struct onlooker o = {.stop = false};
+    struct tiny t = {.n_layer = 2, .with_data = true, .type = DT_Q4_K, .seed = 13};
+    tiny_build(&t);
+    struct model m = {.graph = t.graph, .n_ctx = 256};
+    m.info.n_vocab = TINY_VOCAB;
+    cr_assert_eq(machine_open_cpu(&m.machine, &(struct machine_options){.n_threads = 2}, &err), 0, "%s", err.text);
+    struct session_options so = {
+        .n_seqs = 1, .n_batch = 16, .kv_type = {DT_F16, DT_F16}, .no_reuse = true, .progress = &o.progress};
+    struct session *s;
+    cr_assert_eq(session_open(&s, &m, &so, &err), 0, "%s", err.text);
+    int32_t tokens[96] = {0};
+    pthread_t thread;
+    cr_assert_eq(pthread_create(&thread, NULL, look_on, &o), 0);
+    for (int i = 0; i < 20000 && (atomic_load(&o.total) < 96 || atomic_load(&o.most) < 48); i++) {
+        session_truncate(s, 0, 0);
+        cr_assert_eq(session_prompt(s, 0, tokens, 96, NULL, &err), 0, "%s", err.text);
+        cr_assert_eq(atomic_load(&o.progress.total), 0);
+    }
+    atomic_store(&o.stop, true);
+    pthread_join(thread, NULL);
+    cr_expect_eq(atomic_load(&o.total), 96);
+    cr_expect_geq(atomic_load(&o.most), 48);
+    cr_expect_eq(atomic_load(&o.beyond), 0);
+    session_close(s);
+    m.machine->v->close(m.machine);
+    tiny_free(&t);
+}

@@ -4,6 +4,7 @@
 
 #include <criterion/criterion.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <pty.h>
 #include <stdio.h>
 #include <string.h>
@@ -51,6 +52,40 @@ Test(progress, a_wait_over_a_second_counts_them_and_leaves_nothing)
     take(terminal, seen, sizeof seen);
     cr_expect(strstr(seen, "loading: 1 s"), "%s", seen);
     cr_expect(strlen(seen) > 4 && !strcmp(seen + strlen(seen) - 4, "\r\033[K"), "the line is not taken away");
+    close(terminal);
+    close(line);
+}
+
+static int64_t read_work(const void *arg, int64_t *total)
+{
+    const atomic_int *done = arg;
+    *total = 400;
+    return atomic_load(done);
+}
+
+// The bar of work that another thread does is there within a second, and gone when the work is over.
+Test(progress, work_is_followed_while_the_main_thread_is_busy)
+{
+    int terminal, line, kept = dup(STDERR_FILENO);
+    char seen[4096];
+    struct progress_wait w;
+    atomic_int done = 0;
+    if (openpty(&terminal, &line, NULL, NULL, NULL))
+        cr_skip("this system lends no terminals");
+    fflush(stderr);
+    cr_assert_geq(dup2(line, STDERR_FILENO), 0);
+    progress_follow_begin(&w, "prompt", "tokens", read_work, &done);
+    usleep(300 * 1000);
+    atomic_store(&done, 100);
+    usleep(700 * 1000);
+    take(terminal, seen, sizeof seen);
+    progress_wait_end(&w);
+    fflush(stderr);
+    cr_assert_geq(dup2(kept, STDERR_FILENO), 0);
+    close(kept);
+    cr_expect(strstr(seen, "prompt ") && strstr(seen, " 25%  ") && strstr(seen, " tokens/s"), "%s", seen);
+    take(terminal, seen, sizeof seen);
+    cr_expect(strlen(seen) >= 4 && !strcmp(seen + strlen(seen) - 4, "\r\033[K"), "the line is not taken away: %s", seen);
     close(terminal);
     close(line);
 }

@@ -1,6 +1,6 @@
 // The bar is drawn at most every 100 ms, and the time left is extrapolated from the mean speed since the start. What is
-// done may be an estimate that falls; what is shown does not. A
-// wait of unknown length has a thread of its own, which writes the seconds once per second until it is told to end.
+// done may be an estimate that falls; what is shown does not. Where the main thread is busy, a thread of its own draws
+// until it is told to end.
 #include "cmd/terminal/progress.h"
 #include "cmd/terminal/display.h"
 #include "cmd/terminal/terminal.h"
@@ -70,9 +70,9 @@ static void draw(struct progress *p, const char *speed, const char *note)
 
 void progress_show(struct progress *p, int64_t done, int64_t total, const char *note)
 {
-    enum { DRAW_MS = 100, LINE_MS = 60 * 1000 };
+    enum { FIRST_MS = 800, DRAW_MS = 100, LINE_MS = 60 * 1000 };
     const double now = clock_ms(), elapsed = (now - p->start) / 1e3;
-    if (elapsed < 1 || now - p->last < (p->on ? DRAW_MS : LINE_MS) || total < 1 || done < 1)
+    if (now - p->start < FIRST_MS || now - p->last < (p->on ? DRAW_MS : LINE_MS) || total < 1 || done < 1)
         return;
     char speed[120], left[48];
     p->part = MIN(MAX(p->part, (double)done / (double)total), 1.0);
@@ -92,23 +92,41 @@ void progress_end(struct progress *p)
     p->shown = false;
 }
 
-// --- a wait of unknown length ---
+// --- a wait that a thread of its own shows ---
 
-static void *count_seconds(void *arg)
+static void show_seconds(struct progress *p)
 {
+    if (clock_ms() - p->last < 1000)
+        return;
+    p->last += 1000;
+    fprintf(stderr, "\r\033[K%s: %.0f s", p->what, (p->last - p->start) / 1e3);
+    fflush(stderr);
+    p->shown = true;
+}
+
+static void show_work(struct progress_wait *w)
+{
+    int64_t total = 0, done = w->read(w->arg, &total);
+    progress_show(&w->bar, done, total, NULL);
+}
+
+static void *keep_drawing(void *arg)
+{
+    enum { TICK_NS = 100 * 1000 * 1000 };
     struct progress_wait *w = arg;
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
     pthread_mutex_lock(&w->lock);
-    for (int s = 1; !w->over; s++) {
-        until.tv_sec++;
+    while (!w->over) {
+        until.tv_nsec += TICK_NS;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
         while (!w->over && pthread_cond_timedwait(&w->changed, &w->lock, &until) == 0)
             continue;
-        if (w->over)
-            break;
-        fprintf(stderr, "\r\033[K%s: %d s", w->what, s);
-        fflush(stderr);
-        w->shown = true;
+        if (!w->over && w->read)
+            show_work(w);
+        else if (!w->over)
+            show_seconds(&w->bar);
     }
     pthread_mutex_unlock(&w->lock);
     return NULL;
@@ -116,11 +134,8 @@ static void *count_seconds(void *arg)
 
 // Starts the thread, with all signals blocked: they are for the main thread. If no thread can be started, nothing is
 // shown.
-void progress_wait_begin(struct progress_wait *w, const char *what)
+static void start_drawing(struct progress_wait *w)
 {
-    *w = (struct progress_wait){.what = what};
-    if (!terminal_is_tty(STDERR_FILENO))
-        return;
     pthread_condattr_t clock;
     sigset_t all, before;
     pthread_condattr_init(&clock);
@@ -130,8 +145,24 @@ void progress_wait_begin(struct progress_wait *w, const char *what)
     pthread_condattr_destroy(&clock);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    w->on = pthread_create(&w->thread, NULL, count_seconds, w) == 0;
+    w->on = pthread_create(&w->thread, NULL, keep_drawing, w) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+void progress_wait_begin(struct progress_wait *w, const char *what)
+{
+    *w = (struct progress_wait){0};
+    progress_begin(&w->bar, what, "");
+    if (w->bar.on)
+        start_drawing(w);
+}
+
+void progress_follow_begin(struct progress_wait *w, const char *what, const char *unit, progress_read_fn *read,
+                           const void *arg)
+{
+    *w = (struct progress_wait){.read = read, .arg = arg};
+    progress_begin(&w->bar, what, unit);
+    start_drawing(w);
 }
 
 void progress_wait_end(struct progress_wait *w)
@@ -145,7 +176,6 @@ void progress_wait_end(struct progress_wait *w)
     pthread_join(w->thread, NULL);
     pthread_cond_destroy(&w->changed);
     pthread_mutex_destroy(&w->lock);
-    if (w->shown)
-        fputs("\r\033[K", stderr);
+    progress_end(&w->bar);
     w->on = false;
 }

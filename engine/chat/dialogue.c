@@ -251,6 +251,13 @@ static int take_token(void *arg, const struct generate_token *token)
     return answer_push_token(&reply->parts, &reply->marks, token->id, &reply->error);
 }
 
+static void tell_prompt(void *arg, bool over)
+{
+    const struct reply *reply = arg;
+    if (reply->o->on_prompt)
+        reply->o->on_prompt(reply->o->arg, over);
+}
+
 static int refuse_full(const struct reply *reply, size_t n, struct error *err)
 {
     int n_ctx = session_n_ctx(reply->d->session);
@@ -317,6 +324,7 @@ static int run(struct reply *reply, const struct token_list *prompt, struct dial
         g.n_predict = MAX(g.n_predict - (int64_t)reply->tokens.n, 0);
     g.emit = take_text;
     g.on_token = take_token;
+    g.on_prompt = tell_prompt;
     g.arg = reply;
     if (!status)
         status = generate(d->session, d->model, 0, &g, &result, err);

@@ -50,7 +50,8 @@ struct dialogue_settings {
     answer_emit_fn *emit; // receives the answer, part by part
     // Called after the oldest n messages, n_tokens in all, were dropped.
     void (*shifted)(void *arg, size_t n, int n_tokens);
-    void *arg; // for both callbacks
+    void (*on_prompt)(void *arg, bool over); // as in generate_options; may be NULL
+    void *arg;                               // for the callbacks
 };
 
 struct dialogue_result {

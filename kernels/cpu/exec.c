@@ -711,6 +711,8 @@ static void run_thread(void *ctx, int thread)
     int needed = 0, all_entered = 0; // phases that must be complete; the latest phase that all threads have entered
     for (int i = 0; i < s->n_phases; i++) {
         int64_t n_items = r->sharing->items[i];
+        if (thread == 0 && r->step->part)
+            atomic_store_explicit(r->step->part, i * STEP_WHOLE / s->n_phases, memory_order_relaxed);
         prefetch_until(r, thread, i, needed);
         wait_for(r, thread, needed);
         if (i > r->last_phase)

@@ -160,6 +160,8 @@ static int ref_run(struct machine *m, struct plan *p, const struct step *s, stru
         if (p->cancel && atomic_load_explicit(p->cancel, memory_order_relaxed))
             return fail(err, E_INTERRUPTED, "interrupted");
         ref_node(&r, g->nodes[i]);
+        if (s->part)
+            atomic_store_explicit(s->part, i * STEP_WHOLE / g->n_nodes, memory_order_relaxed);
         show_taps(p, s, g->nodes[i]);
     }
     if (s->n_outputs > 0)
