@@ -566,19 +566,28 @@ static bool is_path(const char *name)
     return name[0] == '/' || name[0] == '.' || ends_with(name, ".gguf") || access(name, F_OK) == 0;
 }
 
-int catalog_resolve(const char *name, char **path, struct error *err)
+// Copies a path, and a name unless it or `called` is NULL.
+static int give_copies(const char *found, const char *name, char **path, char **called, struct error *err)
+{
+    *path = strdup(found);
+    if (called && name)
+        *called = strdup(name);
+    if (*path && (!called || !name || *called))
+        return 0;
+    free(*path);
+    return fail(err, E_MEMORY, "no memory for a path");
+}
+
+int catalog_resolve(const char *name, char **path, char **called, struct error *err)
 {
     struct catalog c = {0};
-    const char *found = name;
-    int status = 0;
-    if (strcmp(name, MODEL_BUILTIN) && !is_path(name)) {
-        status = catalog_read(&c, err);
-        const struct catalog_entry *e = status ? NULL : catalog_find(&c, name, err);
-        found = e ? e->path : NULL;
-    }
-    *path = found ? strdup(found) : NULL;
-    if (found && !*path)
-        status = fail(err, E_MEMORY, "no memory for a path");
+    if (called)
+        *called = NULL;
+    if (!strcmp(name, MODEL_BUILTIN) || is_path(name))
+        return give_copies(name, NULL, path, called, err);
+    int status = catalog_read(&c, err);
+    const struct catalog_entry *e = status ? NULL : catalog_find(&c, name, err);
+    status = e ? give_copies(e->path, e->name, path, called, err) : -1;
     catalog_free(&c);
-    return *path ? 0 : -1;
+    return status;
 }

@@ -33,8 +33,9 @@ void catalog_free(struct catalog *c);
 // Finds the model file that `name` means and returns its path in a new string, which the caller frees. In this order:
 // MODEL_BUILTIN; a path that exists; the one model with that name, tag or quantisation (name[:tag], org/repo[:quant],
 // case-insensitive); the one model whose name contains it. E_USAGE if there is none, or with a list of the candidates
-// if there are several.
-int catalog_resolve(const char *name, char **path, struct error *err);
+// if there are several. *called, unless `called` is NULL, becomes the whole name of a model found by name, which the
+// caller frees as well; NULL: it was a path.
+int catalog_resolve(const char *name, char **path, char **called, struct error *err);
 // The same in a catalog that has been read already. The entry belongs to the catalog. NULL with an error.
 const struct catalog_entry *catalog_find(const struct catalog *c, const char *name, struct error *err);
 

@@ -75,13 +75,25 @@ static void print_bash_value(struct text *out, const struct option_info *o)
     }
 }
 
+// bash takes a colon, as in NAME:TAG and gpu:0, for the end of a word: _quern puts the parts together, and leaves out of
+// the answers what is on the line already.
+static const char bash_head[] =
+    "# bash completion of quern; put it where bash looks: quern help --completion bash >> ~/.bash_completion\n"
+    "_quern() {\n"
+    "  local at=$COMP_CWORD cur=${COMP_WORDS[COMP_CWORD]} i\n"
+    "  [ \"${COMP_WORDS[at-1]}\" = : ] && cur=:$cur && at=$((at-1))\n"
+    "  case $cur in :*) at=$((at-1)); cur=${COMP_WORDS[at]}$cur;; esac\n"
+    "  _quern_answers \"$at\" \"$cur\"\n"
+    "  [ \"$at\" = \"$COMP_CWORD\" ] && return\n"
+    "  for i in \"${!COMPREPLY[@]}\"; do COMPREPLY[$i]=${COMPREPLY[$i]#\"${cur%:*}:\"}; done\n"
+    "}\n"
+    "_quern_answers() {\n"
+    "  local cur=$2 prev=${COMP_WORDS[$1-1]} verb=${COMP_WORDS[1]} flags=\n"
+    "  if [ \"$1\" = 1 ]; then\n    COMPREPLY=($(compgen -W '";
+
 static void print_bash(struct text *out)
 {
-    text_print(
-        out, "# bash completion of quern; put it where bash looks: quern help --completion bash >> ~/.bash_completion\n"
-             "_quern() {\n"
-             "  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} verb=${COMP_WORDS[1]} flags=\n"
-             "  if [ \"$COMP_CWORD\" = 1 ]; then\n    COMPREPLY=($(compgen -W '");
+    text_append(out, str_from(bash_head));
     for (int i = 0; i < VERB_COUNT; i++)
         text_print(out, "%s ", verbs[i].name);
     text_print(out, "' -- \"$cur\"))\n    return\n  fi\n  case $prev in\n");
@@ -96,13 +108,15 @@ static void print_bash(struct text *out)
         print_bash_words(out, 1u << i);
         text_print(out, "';;\n");
     }
-    text_print(out, "  esac\n"
-                    "  case $cur in\n"
-                    "    -*) COMPREPLY=($(compgen -W \"$flags\" -- \"$cur\"));;\n"
-                    "    *) COMPREPLY=($(compgen -f -- \"$cur\"));;\n"
-                    "  esac\n"
-                    "}\n"
-                    "complete -o filenames -F _quern quern\n");
+    text_print(out,
+               "  esac\n"
+               "  case $cur in\n"
+               "    -*) COMPREPLY=($(compgen -W \"$flags\" -- \"$cur\"));;\n"
+               "    *) COMPREPLY=($(compgen -f -W \"%s\" -- \"$cur\"));;\n"
+               "  esac\n"
+               "}\n"
+               "complete -o filenames -F _quern quern\n",
+               names_of_models);
 }
 
 // --- zsh ---

@@ -2,8 +2,10 @@
 #include "cmd/completion.h"
 #include "cmd/options.h"
 #include "cmd/terminal/terminal.h"
+#include "cmd/terminal/wrap.h"
 #include "engine/model.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 static int show(struct text *text)
@@ -17,21 +19,35 @@ static int show(struct text *text)
 
 static void print_overview(struct text *out)
 {
+    enum { INDENT = 13, FAMILIES = 10 };
+    struct text families = {0};
     text_print(out, "quern runs language models in GGUF files.\n\nusage: quern VERB [flags]\n\n");
-    for (int i = 0; i < VERB_COUNT; i++)
-        text_print(out, "  %-9s %s\n", verbs[i].name, verbs[i].summary);
-    text_print(out, "\nfamilies: ");
-    arch_list(out);
-    text_print(
-        out, "\n\nexit status: 0 all well, 1 some items failed, 2 usage, 3 bad model file, 4 memory, 5 I/O, 6 GPU, "
-             "130 interrupted\n\n`quern help VERB` explains a verb, `quern help WORD` finds the flags that speak of a "
-             "word.\n");
+    for (int i = 0; i < VERB_COUNT; i++) {
+        text_print(out, "  %-*s", INDENT - 2, verbs[i].name);
+        wrap_print(out, INDENT, INDENT, str_from(verbs[i].summary));
+    }
+    arch_list(&families);
+    text_print(out, "\n%-*s", FAMILIES, "families:");
+    wrap_print(out, FAMILIES, FAMILIES, (struct str){families.data, families.size});
+    text_free(&families);
+    text_print(out, "\n");
+    wrap_print(out, 0, 13,
+               STR_LIT("exit status: 0 all well, 1 some items failed, 2 usage, 3 bad model file, 4 memory, 5 I/O, "
+                       "6 GPU, 130 interrupted"));
+    text_print(out, "\n`quern help VERB` explains a verb, `quern help WORD` finds the flags that\n"
+                    "speak of a word.\n");
 }
 
 static void print_verb(int i, struct text *out)
 {
-    text_print(out, "quern %s: %s\n\nusage: quern %s %s [flags]\n\n", verbs[i].name, verbs[i].summary, verbs[i].name,
-               verbs[i].usage);
+    char usage[200];
+    text_print(out, "quern %s: ", verbs[i].name);
+    const int begun = (int)out->size;
+    wrap_print(out, begun, begun, str_from(verbs[i].summary));
+    snprintf(usage, sizeof usage, "quern %s %s [flags]", verbs[i].name, verbs[i].usage);
+    text_print(out, "\nusage: ");
+    wrap_print(out, 7, 7 + 6, str_from(usage));
+    text_print(out, "\n");
     options_print_help(1u << i, NULL, out);
 }
 

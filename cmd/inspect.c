@@ -400,7 +400,7 @@ static int inspect(const struct options *o, struct error *err)
     if (o->key && o->tensors)
         return fail(err, E_USAGE, "--key and --tensors exclude each other");
     char *named = NULL;
-    if (o->args.n > 0 && catalog_resolve(o->args.at[0], &named, err))
+    if (o->args.n > 0 && catalog_resolve(o->args.at[0], &named, NULL, err))
         return -1;
     const char *path = named ? named : load_path(o, err);
     struct gguf *g;

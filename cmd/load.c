@@ -2,11 +2,11 @@
 // the context grows to what the verb wants. Also here: the folder in which compiled GPU kernels are kept, the
 // registration of mapped model files with the terminal's fault handler, and the printing of tapped values.
 #include "cmd/load.h"
-#include "cmd/terminal/progress.h"
 #include "cmd/terminal/terminal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 const char *load_path(const struct options *o, struct error *err)
 {
@@ -51,6 +51,14 @@ static void note_model(const struct model *m, const char *path)
     terminal_note("loaded in %.1f ms", m->load_ms);
 }
 
+// Whoever gave no model on a terminal should know that it is a small one which answers.
+static void note_builtin(void)
+{
+    const bool dim = terminal_obeys_escapes();
+    fprintf(stderr, "%squern: the small built-in model answers; -m MODEL takes another, `quern ls` lists them%s\n",
+            dim ? "\033[2m" : "", dim ? "\033[0m" : "");
+}
+
 // The folder in which compiled GPU kernels are kept; NULL if the environment names no home folder.
 static const char *kernel_cache(char *out, size_t size)
 {
@@ -88,6 +96,7 @@ int load_model(struct loaded *l, const struct options *o, struct error *err)
     progress_wait_end(&wait);
     if (status)
         return -1;
+    l->name = o->model_name ? o->model_name : gguf_path(l->model->file, 0);
     for (int i = 0; i < gguf_n_shards(l->model->file); i++) {
         const void *from, *to;
         if (model_mapping(l->model, i, &from, &to))
@@ -97,6 +106,8 @@ int load_model(struct loaded *l, const struct options *o, struct error *err)
         terminal_note("device: %s (%s)", l->model->device, l->model->device_why);
     if (o->verbose)
         note_model(l->model, path);
+    else if (!o->model && terminal_is_tty(STDERR_FILENO))
+        note_builtin();
     return 0;
 }
 
@@ -154,6 +165,7 @@ int load_session(struct loaded *l, const struct options *o, int64_t n_wanted, in
             MAX(n_outputs - 1, 0), // drafted tokens, of which several rows have logits, may have to be taken back
         .kv_type = {o->kv_key, o->kv_value},
         .cancel = &terminal_interrupted,
+        .progress = &l->progress,
     };
     if (open_taps(l, o, &options, err) || session_open(&l->session, l->model, &options, err))
         return -1;
@@ -165,6 +177,21 @@ int load_session(struct loaded *l, const struct options *o, int64_t n_wanted, in
         session_describe(l->session, &text);
     load_note_text(&text);
     return 0;
+}
+
+static int64_t read_progress(const void *arg, int64_t *total)
+{
+    const struct session_progress *p = arg;
+    *total = atomic_load(&p->total);
+    return atomic_load(&p->done) + (int64_t)atomic_load(&p->rows) * atomic_load(&p->part) / STEP_WHOLE;
+}
+
+void load_show_prompt(struct loaded *l, bool over)
+{
+    if (over)
+        progress_wait_end(&l->wait);
+    else
+        progress_follow_begin(&l->wait, "prompt", "tokens", read_progress, &l->progress);
 }
 
 void load_close(struct loaded *l)

@@ -5,13 +5,17 @@
 #define QUERN_LOAD_H
 
 #include "cmd/options.h"
+#include "cmd/terminal/progress.h"
 #include "engine/session.h"
 #include "engine/tap.h"
 
 struct loaded {
     struct model *model;
+    const char *name; // what to call the model: the name by which it was found, else its path
     struct session *session;
-    struct tap *tap; // serves --tap; NULL: no taps
+    struct tap *tap;                  // serves --tap; NULL: no taps
+    struct session_progress progress; // of a prompt, see load_show_prompt
+    struct progress_wait wait;
 };
 
 // The model to open: -m, else $QUERN_MODEL, else MODEL_BUILTIN. NULL with an error that says how to get a model if
@@ -23,6 +27,9 @@ int load_model(struct loaded *l, const struct options *o, struct error *err);
 // Opens a session of one sequence with up to n_outputs rows of logits per step (-1: as many as a step has rows).
 // Without -c the context has room for at least n_wanted tokens.
 int load_session(struct loaded *l, const struct options *o, int64_t n_wanted, int n_outputs, struct error *err);
+// While a prompt is computed for more than a moment, shows on stderr how far it is: `over` as on_prompt of struct
+// generate_options has it.
+void load_show_prompt(struct loaded *l, bool over);
 // Completes the files of --tap. E_IO if one could not be written.
 int load_finish_taps(struct loaded *l, struct error *err);
 // Prints each line of a description on stderr, and frees the text.

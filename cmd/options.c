@@ -7,6 +7,7 @@
 #include "cmd/habits.h"
 #include "cmd/input.h"
 #include "cmd/terminal/terminal.h"
+#include "cmd/terminal/wrap.h"
 
 #include <errno.h>
 #include <math.h>
@@ -138,17 +139,30 @@ static int list_push(struct option_list *list, const char *text, struct error *e
     return 0;
 }
 
+// Makes the options the owner of a string.
+static int own(struct options *options, char *text, struct error *err)
+{
+    if (!list_push(&options->owned, text, err))
+        return 0;
+    free(text);
+    return -1;
+}
+
 // Resolves the name of a model to its path.
 static int find_model(struct options *options, const char *name, const char **field, struct error *err)
 {
-    char *path;
-    if (catalog_resolve(name, &path, err))
+    char *path, *called;
+    if (catalog_resolve(name, &path, &called, err))
         return -1;
-    if (list_push(&options->owned, path, err)) {
-        free(path);
+    if (own(options, path, err)) {
+        free(called);
         return -1;
     }
+    if (called && own(options, called, err))
+        return -1;
     *field = path;
+    if (field == &options->model)
+        options->model_name = called;
     return 0;
 }
 
@@ -509,13 +523,14 @@ static bool speaks_of(const struct option *o, const char *word)
 
 static void print_option(const struct option *o, struct text *out)
 {
-    char names[80];
-    snprintf(names, sizeof names, "%s%s%s%s%s", o->shorter ? o->shorter : "", o->shorter ? ", " : "", o->longer,
-             o->argument ? " " : "", o->argument ? o->argument : "");
-    text_print(out, "  %-34s %s", names, o->help);
-    if (o->preset)
-        text_print(out, " (%s)", o->preset);
-    text_print(out, "\n");
+    enum { INDENT = 30 };
+    char names[80], help[500];
+    int n = snprintf(names, sizeof names, "  %s%s%s%s%s", o->shorter ? o->shorter : "", o->shorter ? ", " : "",
+                     o->longer, o->argument ? " " : "", o->argument ? o->argument : "");
+    snprintf(help, sizeof help, "%s%s%s%s", o->help, o->preset ? " (" : "", o->preset ? o->preset : "",
+             o->preset ? ")" : "");
+    text_print(out, n < INDENT ? "%-*s" : "%-*s\n%*s", INDENT, names, INDENT, "");
+    wrap_print(out, INDENT, INDENT, str_from(help));
 }
 
 int options_print_help(unsigned mask, const char *word, struct text *out)

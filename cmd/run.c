@@ -45,6 +45,7 @@ static int answer(struct run *run, const struct options *o, struct generate_resu
         .n_prompt = (int)MIN(run->prompt.tokens.n, (size_t)INT32_MAX),
         .n_logprobs = o->given[OPT_logprobs] ? (int)o->logprobs : -1,
         .on_token = o->jsonl || o->given[OPT_logprobs] ? run_output_token : NULL,
+        .on_prompt = run_output_prompt,
         .emit = run_output_text,
         .style = run->prompt.is_chat ? &run->prompt.style : NULL,
         .emit_aside = run_output_aside,
@@ -57,6 +58,7 @@ static int answer(struct run *run, const struct options *o, struct generate_resu
     if (o->verbose)
         note_sampling(&g.sampler);
     run->out.o = o;
+    run->out.loaded = &run->l;
     run->out.model = run->l.model;
     run->out.seed = g.sampler.seed;
     run->out.prompt = run->prompt.text;

@@ -1,6 +1,6 @@
 // --jsonl writes each event as a line at once and collects only the text and the reasoning; --json collects
 // everything, with the tokens already in their JSON form, and writes one object at the end. Text for people goes
-// through terminal_write_untrusted, which filters it if stdout is a terminal.
+// through wrap_write, which filters it and breaks its lines if stdout is a terminal.
 #include "cmd/run_output.h"
 #include "cmd/terminal/terminal.h"
 #include "engine/clock.h"
@@ -69,7 +69,7 @@ int run_output_token(void *arg, const struct generate_token *token)
 static void print_start(const struct run_output *out, struct text *line)
 {
     text_print(line, "{\"type\": \"start\", \"model\": ");
-    terminal_print_json(line, str_from(gguf_path(out->model->file, 0)));
+    terminal_print_json(line, str_from(out->loaded->name));
     text_print(line, ", \"seed\": %llu", (unsigned long long)out->seed);
     if (out->o->echo) {
         text_print(line, ", \"prompt\": ");
@@ -85,7 +85,14 @@ int run_output_begin(struct run_output *out, struct error *err)
         print_start(out, &line);
         return flush(&line, err);
     }
-    return out->o->echo && !out->o->json ? terminal_write_untrusted(out->prompt, err) : 0;
+    wrap_begin(&out->wrap, !out->o->no_wrap);
+    return out->o->echo && !out->o->json ? wrap_write(&out->wrap, out->prompt, err) : 0;
+}
+
+void run_output_prompt(void *arg, bool over)
+{
+    struct run_output *out = arg;
+    load_show_prompt(out->loaded, over);
 }
 
 static int write_line(struct run_output *out, const char *type, struct str text)
@@ -105,10 +112,10 @@ int run_output_aside(void *arg, enum answer_part part, struct str text)
         return fail(&out->error, E_MEMORY, "no memory for the answer");
     if (out->o->jsonl)
         return write_line(out, part == ANSWER_REASONING ? "reasoning" : "tool_calls", text);
-    if (out->o->json || !terminal_is_tty(STDOUT_FILENO))
+    if (out->o->json || out->o->hide_thinking || !terminal_is_tty(STDOUT_FILENO))
         return 0;
     out->is_aside = true;
-    if (terminal_write(STR_LIT("\x1b[2m"), &out->error) || terminal_write_untrusted(text, &out->error))
+    if (terminal_write(STR_LIT("\x1b[2m"), &out->error) || wrap_write(&out->wrap, text, &out->error))
         return -1;
     return terminal_write(STR_LIT("\x1b[0m"), &out->error);
 }
@@ -127,10 +134,10 @@ int run_output_text(void *arg, struct str text)
         return 0;
     if (out->o->jsonl)
         return write_line(out, "text", text);
-    if (out->is_aside && terminal_write(STR_LIT("\n\n"), &out->error))
+    if (out->is_aside && wrap_write(&out->wrap, STR_LIT("\n\n"), &out->error))
         return -1;
     out->is_aside = false;
-    return terminal_write_untrusted(text, &out->error);
+    return wrap_write(&out->wrap, text, &out->error);
 }
 
 // --- the end ---
@@ -168,7 +175,7 @@ static void print_object(const struct run_output *out, struct text *object, cons
     text_print(object, ", ");
     print_counts(out, object, r);
     text_print(object, ", \"model\": ");
-    terminal_print_json(object, str_from(gguf_path(out->model->file, 0)));
+    terminal_print_json(object, str_from(out->loaded->name));
     text_print(object, ", \"seed\": %llu}\n", (unsigned long long)out->seed);
 }
 
@@ -185,9 +192,9 @@ int run_output_end(struct run_output *out, const struct generate_result *r, stru
         print_object(out, &last, r);
         return flush(&last, err);
     }
-    // the shell's next prompt must start on a line of its own
+    // the shell's next prompt, and what a pipe's reader appends, must start on a line of its own
     bool ends = !out->text.size || out->text.data[out->text.size - 1] == '\n';
-    return ends || !terminal_is_tty(STDOUT_FILENO) ? 0 : terminal_write(STR_LIT("\n"), err);
+    return ends ? 0 : terminal_write(STR_LIT("\n"), err);
 }
 
 void run_output_free(struct run_output *out)

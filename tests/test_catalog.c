@@ -213,9 +213,25 @@ static void expect_path(const char *name, const char *path)
 {
     char *found;
     struct error err = {0};
-    cr_assert_eq(catalog_resolve(name, &found, &err), 0, "%s: %s", name, err.text);
+    cr_assert_eq(catalog_resolve(name, &found, NULL, &err), 0, "%s: %s", name, err.text);
     cr_expect_str_eq(found, below_home(path), "%s", name);
     free(found);
+}
+
+// A model that is found by a part of its name is called by the whole name, one that is found by its path by that.
+Test(catalog, a_model_keeps_the_name_by_which_it_is_known)
+{
+    static const char *const names[][2] = {
+        {"llama3.2", "llama3.2:latest"}, {"LLAMA3.2:3B", "llama3.2:3b"}, {"/dev/null", NULL}};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char *found, *called;
+        struct error err = {0};
+        cr_assert_eq(catalog_resolve(names[i][0], &found, &called, &err), 0, "%s: %s", names[i][0], err.text);
+        cr_expect((!called && !names[i][1]) || (called && names[i][1] && !strcmp(called, names[i][1])), "%s: %s",
+                  names[i][0], called ? called : "no name");
+        free(found);
+        free(called);
+    }
 }
 
 Test(catalog, names_tags_quantisations_and_parts_of_names_are_understood)
@@ -235,7 +251,7 @@ Test(catalog, a_name_that_may_mean_several_lists_them)
 {
     char *path;
     struct error err = {0};
-    cr_expect_eq(catalog_resolve("org/Small-7B-GGUF", &path, &err), -1);
+    cr_expect_eq(catalog_resolve("org/Small-7B-GGUF", &path, NULL, &err), -1);
     cr_expect_eq(err.code, E_USAGE);
     cr_expect(strstr(err.text, "2 models") && strstr(err.text, "org/Small-7B-GGUF:Q4_K_M, org/Small-7B-GGUF:Q6_K"),
               "%s", err.text);
@@ -245,11 +261,11 @@ Test(catalog, an_unknown_name_is_refused_and_a_path_is_left_alone)
 {
     char *path;
     struct error err = {0};
-    cr_expect_eq(catalog_resolve("no-such-model", &path, &err), -1);
+    cr_expect_eq(catalog_resolve("no-such-model", &path, NULL, &err), -1);
     cr_expect_eq(err.code, E_USAGE);
     cr_expect(strstr(err.text, "no-such-model: no such file"), "%s", err.text);
     for (const char *const *p = (const char *const[]){"./x", "/nowhere/y", "z.gguf", "../w", NULL}; *p; p++) {
-        cr_assert_eq(catalog_resolve(*p, &path, &err), 0);
+        cr_assert_eq(catalog_resolve(*p, &path, NULL, &err), 0);
         cr_expect_str_eq(path, *p);
         free(path);
     }

@@ -439,6 +439,7 @@ Test(chat_pty, commands_do_what_they_say)
     say_and_wait("/set model x");
     expect_text("at the start only");
     say_and_wait("/set temp 0.25");
+    expect_text("[temp: 0.25]");
     say_and_wait("/set temp");
     expect_text("now: 0.25");
     say_and_wait("/load nothing");
@@ -661,6 +662,20 @@ Test(chat_pty, each_turn_computes_only_what_is_new)
     }
 }
 
+// --session finds under its name what /save kept, and what an earlier --session kept.
+Test(chat_pty, a_session_is_found_by_the_name_it_was_kept_under)
+{
+    static char out[1 << 16], err[1 << 16];
+    char flags[200];
+    snprintf(flags, sizeof flags, "-n 6 %s", WORDS);
+    cr_expect_eq(run_piped("first\n/save talk\n", flags, out, err, sizeof out), 0, "%s", err);
+    snprintf(flags, sizeof flags, "-n 6 %s --session talk", WORDS);
+    cr_expect_eq(run_piped("second\n", flags, out, err, sizeof out), 0, "%s", err);
+    cr_expect(strstr(err, "[2 messages from ") && strstr(err, "quern/sessions/talk.json go on"), "%s", err);
+    cr_expect_eq(run_piped("", flags, out, err, sizeof out), 0, "%s", err);
+    cr_expect(strstr(err, "[4 messages from "), "%s", err);
+}
+
 Test(chat_pty, a_session_goes_on_where_it_was)
 {
     static char out[1 << 16], err[1 << 16], whole[1 << 16];
@@ -678,6 +693,7 @@ Test(chat_pty, a_session_goes_on_where_it_was)
         int n_new, n_prompt, before, context;
         find_counts(err, 1, &n_new, &n_prompt, &before);
         cr_expect_eq(run_piped("third\n", flags, out, err, sizeof out), 0, "%s", err);
+        cr_expect(strstr(err, "[4 messages from ") && strstr(err, " go on; the last question was: second]"), "%s", err);
         find_counts(err, 0, &n_new, &n_prompt, &context);
         cr_expect_eq(n_new, with_cache ? n_prompt - before : n_prompt);
         if (with_cache)

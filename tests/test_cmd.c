@@ -265,6 +265,32 @@ Test(cmd, stdout_that_is_full_or_closed)
 
 // --- what it says ---
 
+static void expect_narrow(const struct run *r, const char *what)
+{
+    for (const char *at = r->out; *at;) {
+        const size_t n = strcspn(at, "\n");
+        cr_expect(n <= 80, "%s: %.*s", what, (int)n, at);
+        at += n + (at[n] == '\n');
+    }
+}
+
+Test(cmd, the_help_fits_80_columns)
+{
+    static const char *const verbs[] = {
+#define VERB(NAME, name, ...) #name,
+#include "cmd/verbs.def"
+#undef VERB
+    };
+    struct run r = {0};
+    run(&r, "help", NULL);
+    expect_narrow(&r, "help");
+    for (size_t i = 0; i < COUNT_OF(verbs); i++) {
+        run(&r, "help", verbs[i], NULL);
+        cr_expect(r.status == 0 && r.out_n > 50, "%s", verbs[i]);
+        expect_narrow(&r, verbs[i]);
+    }
+}
+
 Test(cmd, version_help_and_device_print_on_stdout)
 {
     struct run r = {0};
@@ -309,6 +335,7 @@ Test(cmd, the_greedy_text_of_a_real_model)
     fclose(f);
     while (n && want[n - 1] == '\n')
         want[--n] = '\0';
+    want[n] = '\n';                                   // with which quern ends a text
     static const char prompt[] = " Once upon a time"; // the file begins with it
     const char *answer = want + sizeof prompt - 1;
     cr_assert(!strncmp(want, prompt, sizeof prompt - 1));
@@ -319,7 +346,7 @@ Test(cmd, the_greedy_text_of_a_real_model)
     cr_expect_str_eq(r.out, answer, "the law says otherwise");
     // without -n the context ends it, and that is said
     run(&r, "run", "-m", model, "--temp", "0", "-p", prompt + 1, NULL);
-    cr_expect(r.status == 0 && !strncmp(r.out, answer, r.out_n) && r.out_n > 200, "%s", r.out);
+    cr_expect(r.status == 0 && !strncmp(r.out, answer, r.out_n - 1) && r.out_n > 200, "%s", r.out);
     cr_expect(strstr(r.err, "the context of 128 tokens is full"), "%s", r.err);
 }
 
@@ -442,7 +469,8 @@ Test(cmd, stop_strings_end_the_answer_before_themselves)
     cr_assert(at, "%s", all.out);
     run(&r, "run", "-m", model, "--temp", "0", "-n", "100", "-p", "Once upon a time", "--stop", "never", "--stop",
         "big, red", NULL);
-    cr_expect(r.status == 0 && r.out_n == (size_t)(at - all.out) && !memcmp(r.out, all.out, r.out_n), "%s", r.out);
+    const size_t n = (size_t)(at - all.out);
+    cr_expect(r.status == 0 && r.out_n == n + 1 && !memcmp(r.out, all.out, n) && r.out[n] == '\n', "%s", r.out);
     run(&r, "run", "-m", model, "--temp", "0", "-n", "100", "-p", "Once upon a time", "--stop", "big, red", "--json",
         NULL);
     cr_expect(strstr(r.out, "\"stop_reason\": \"stop\""), "%s", r.out);
@@ -670,6 +698,17 @@ Test(cmd, another_bus_error_is_what_it_was)
     cr_expect(!strstr(said, "model file changed"), "%s", said);
 }
 
+// The length of one of the two sequences that quern itself writes to take a word back: CSI n D and CSI K. 0: of neither.
+static size_t own_sequence(const unsigned char *bytes, size_t n)
+{
+    size_t i = 2;
+    if (n < 3 || bytes[0] != 0x1b || bytes[1] != '[')
+        return 0;
+    while (i < n && bytes[i] >= '0' && bytes[i] <= '9')
+        i++;
+    return i < n && (bytes[i] == 'K' || (i > 2 && bytes[i] == 'D')) ? i + 1 : 0;
+}
+
 // A model with random weights generates every byte sooner or later. None of the control codes may reach the terminal.
 Test(cmd, a_terminal_gets_no_control_codes)
 {
@@ -686,16 +725,48 @@ Test(cmd, a_terminal_gets_no_control_codes)
         _exit(99);
     }
     size_t total = 0, line_ends = 0;
-    unsigned char bytes[4096];
-    for (ssize_t n; (n = read(terminal, bytes, sizeof bytes)) > 0; total += (size_t)n)
-        for (ssize_t i = 0; i < n; i++) {
-            line_ends += bytes[i] == '\n';
-            cr_assert(bytes[i] >= 0x20 || bytes[i] == '\n' || bytes[i] == '\r' || bytes[i] == '\t', "byte 0x%02x",
-                      bytes[i]);
-            cr_assert_neq(bytes[i], 0x7f);
-        }
+    static unsigned char bytes[1 << 18];
+    for (ssize_t n; total < sizeof bytes && (n = read(terminal, bytes + total, sizeof bytes - total)) > 0;)
+        total += (size_t)n;
+    for (size_t i = 0; i < total; i++) {
+        for (size_t n; (n = own_sequence(bytes + i, total - i));)
+            i += n;
+        if (i == total)
+            break;
+        line_ends += bytes[i] == '\n';
+        cr_assert(bytes[i] >= 0x20 || bytes[i] == '\n' || bytes[i] == '\r' || bytes[i] == '\t', "byte 0x%02x",
+                  bytes[i]);
+        cr_assert_neq(bytes[i], 0x7f);
+    }
     cr_expect_eq(status_of(pid), 0);
     cr_expect_gt(total, 3000);
     cr_expect_gt(line_ends, 0);
+    close(terminal);
+}
+
+// Who gives no model on a terminal learns that a small one answers.
+Test(cmd, the_built_in_model_says_so_on_a_terminal)
+{
+    const char *argv[] = {program(), "run", "-n", "2", "hello", NULL};
+    int terminal;
+    char seen[4096] = "";
+    struct run r = {0};
+    run(&r, "run", "-n", "2", "hello", NULL);
+    if (r.status)
+        cr_skip_test("skipped: this build has no model: %s", r.err);
+    cr_expect(!strstr(r.err, "built-in"), "a file needs no such line: %s", r.err);
+    pid_t pid = forkpty(&terminal, NULL, NULL, NULL);
+    if (pid < 0)
+        cr_skip("this system lends no terminals: %s", strerror(errno));
+    if (pid == 0) {
+        unsetenv("QUERN_MODEL");
+        execv(argv[0], (char *const *)(uintptr_t)argv);
+        _exit(99);
+    }
+    size_t total = 0;
+    for (ssize_t n; (n = read(terminal, seen + total, sizeof seen - 1 - total)) > 0; total += (size_t)n)
+        continue;
+    cr_expect_eq(status_of(pid), 0);
+    cr_expect(strstr(seen, "quern: the small built-in model answers"), "%s", seen);
     close(terminal);
 }

@@ -68,15 +68,25 @@ Test(completion, bash_completes_verbs_flags_and_values)
     static const struct {
         const char *words, *answer;
     } cases[] = {
-        {"quern cha", "chat\n"},           {"quern run --dev", "--device\n"},    {"quern chat --no-th", "--no-think\n"},
-        {"quern run --device r", "ref\n"}, {"quern run -ctk q", "q8_0\nq4_0\n"},
+        {"quern cha", "chat\n"},
+        {"quern run --dev", "--device\n"},
+        {"quern chat --no-th", "--no-think\n"},
+        {"quern run --device r", "ref\n"},
+        {"quern run -ctk q", "q8_0\nq4_0\n"},
+        {"quern run --device gpu : 6", "6\n"},
+        {"quern run --device gpu :", "0\n1\n2\n3\n4\n5\n6\n7\n"},
+        {"quern chat -m llama3.2 : 3", "3b\n"},
+        {"quern chat -m llama3.2 :", "1b-q8_0\n3b\n"},
+        {"quern chat -m hf.co/org/repo : Q", "Q4_K_M\n"},
+        {"quern chat llama3.2 : 1", "1b-q8_0\n"},
     };
     if (!is_there("bash"))
         cr_skip("there is no bash");
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        char command[400], said[4000];
+        char command[600], said[4000];
         snprintf(command, sizeof command,
-                 "bash -c '. $0; COMP_WORDS=(%s); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _quern; "
+                 "bash -c '. $0; quern() { echo llama3.2:1b-q8_0; echo llama3.2:3b; echo hf.co/org/repo:Q4_K_M; }; "
+                 "COMP_WORDS=(%s); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _quern; "
                  "printf \"%%s\\n\" \"${COMPREPLY[@]}\"' $1",
                  cases[i].words);
         run(SHELL_BASH, command, said, sizeof said);

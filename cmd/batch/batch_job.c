@@ -37,7 +37,7 @@ int batch_context_open(struct batch_context *c, const struct model *m, const str
     *c = (struct batch_context){
         .model = m, .options = o, .sampling = sampling, .seed = o->given[OPT_seed] ? o->seed : 0, .n_ctx = n_ctx};
     const char *path = gguf_path(m->file, 0), *slash = strrchr(path, '/');
-    snprintf(c->model_name, sizeof c->model_name, "%s", slash ? slash + 1 : path);
+    snprintf(c->model_name, sizeof c->model_name, "%s", o->model_name ? o->model_name : slash ? slash + 1 : path);
     size_t n = strlen(c->model_name);
     if (n > 5 && !strcmp(c->model_name + n - 5, ".gguf"))
         c->model_name[n - 5] = '\0';

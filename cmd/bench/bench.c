@@ -567,7 +567,7 @@ static int run_models(struct bench *b, struct error *err)
         return 0;
     for (int i = o->model || !o->args.n ? -1 : 0; i < o->args.n; i++) {
         char *named = NULL;
-        int status = i >= 0 ? catalog_resolve(o->args.at[i], &named, err) : 0;
+        int status = i >= 0 ? catalog_resolve(o->args.at[i], &named, NULL, err) : 0;
         for (int t = 0; !status && t < b->threads.n; t++) {
             status = run_model(b, i < 0 ? o->model : o->args.at[i], named, (int)b->threads.at[t], err);
             load_close(&b->loaded);

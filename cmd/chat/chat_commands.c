@@ -93,9 +93,8 @@ static void command_undo(struct chat *c, const char *arg)
         chat_note(c, "[there is nothing to take back]");
         return;
     }
-    struct str text = c->dialogue.messages[question].content;
-    chat_note(c, "[taken back: %.*s%s]", (int)MIN(strcspn(text.data, "\n"), (size_t)60), text.data,
-              text.len > 60 || memchr(text.data, '\n', text.len) ? "..." : "");
+    const struct str text = c->dialogue.messages[question].content, shown = chat_opening(text);
+    chat_note(c, "[taken back: %.*s%s]", STR_ARG(shown), shown.len < text.len ? "..." : "");
     dialogue_cut(&c->dialogue, question);
 }
 
@@ -106,6 +105,8 @@ static void command_system(struct chat *c, const char *arg)
         chat_note(c, "%s", c->dialogue.system.len ? c->dialogue.system.data : "[there is no system prompt]");
     else if (dialogue_set_system(&c->dialogue, str_from(strcmp(arg, "-") ? arg : ""), &err))
         complain(c, &err);
+    else
+        chat_note(c, "[the system prompt is %s]", strcmp(arg, "-") ? "set" : "taken away");
 }
 
 static void command_bye(struct chat *c, const char *arg)
@@ -133,19 +134,39 @@ static void list_settings(const struct chat *c)
     show_lines(&out);
 }
 
+// Appends what a setting is now.
+static void print_setting(const struct chat *c, enum option_number number, struct text *out)
+{
+    bool any = false;
+    for (int i = 0; c->o->given[number]; i++, any = true) {
+        const size_t before = out->size;
+        text_print(out, i ? ", " : " ");
+        if (options_value(c->o, number, i, out))
+            continue;
+        out->size = before;
+        break;
+    }
+    if (!any)
+        text_print(out, " as the model and the defaults have it");
+}
+
 static void show_setting(const struct chat *c, enum option_number number)
 {
     struct text out = {0};
     options_print_one(number, &out);
     text_print(&out, "  now:");
-    bool any = false;
-    for (int i = 0; c->o->given[number]; i++, any = true) {
-        text_print(&out, " ");
-        if (!options_value(c->o, number, i, &out))
-            break;
-    }
-    text_print(&out, "%s\n", any ? "" : " as the model and the defaults have it");
+    print_setting(c, number, &out);
+    text_print(&out, "\n");
     show_lines(&out);
+}
+
+static void confirm_setting(const struct chat *c, enum option_number number)
+{
+    struct text out = {0};
+    print_setting(c, number, &out);
+    if (!out.failed)
+        chat_note(c, "[%s:%.*s]", options_name(number), (int)MIN(out.size, (size_t)400), out.data);
+    text_free(&out);
 }
 
 // Changes a setting; restores the old value if the new one conflicts with other settings.
@@ -184,6 +205,8 @@ static void command_set(struct chat *c, const char *arg)
         show_setting(c, (enum option_number)number);
     } else if (change(c, (enum option_number)number, strcmp(value, "\"\"") ? value : "", &err)) {
         complain(c, &err);
+    } else {
+        confirm_setting(c, (enum option_number)number);
     }
 }
 

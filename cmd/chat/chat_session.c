@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static const char format_name[] = "quern-session";
 enum { VERSION = 1, FILE_MAX = 256 << 20 };
@@ -19,7 +20,7 @@ enum { VERSION = 1, FILE_MAX = 256 << 20 };
 char *chat_session_path(const char *name)
 {
     size_t n = strlen(name);
-    if (strchr(name, '/') || (n > 5 && !strcmp(name + n - 5, ".json")))
+    if (strchr(name, '/') || (n > 5 && !strcmp(name + n - 5, ".json")) || !access(name, F_OK))
         return strdup(name);
     char below[300];
     return snprintf(below, sizeof below, "sessions/%s.json", name) < (int)sizeof below ? history_state_path(below)
@@ -28,8 +29,8 @@ char *chat_session_path(const char *name)
 
 static const char *model_name(const struct chat *c)
 {
-    const char *path = gguf_path(c->l.model->file, 0), *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
+    const char *slash = c->o->model_name ? NULL : strrchr(c->l.name, '/');
+    return slash ? slash + 1 : c->l.name;
 }
 
 // --- writing ---

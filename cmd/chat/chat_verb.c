@@ -23,6 +23,17 @@ void chat_note(const struct chat *c, const char *fmt, ...)
         terminal_write_fd(STDERR_FILENO, STR_LIT("\033[0m"));
 }
 
+struct str chat_opening(struct str text)
+{
+    enum { SHOWN = 60 };
+    size_t n = MIN(text.len, (size_t)SHOWN);
+    const char *end = n ? memchr(text.data, '\n', n) : NULL;
+    n = end ? (size_t)(end - text.data) : n;
+    while (n && n < text.len && ((uint8_t)text.data[n] & 0xc0) == 0x80)
+        n--;
+    return (struct str){text.data, n};
+}
+
 // --- the template ---
 
 static int open_template(struct chat *c, struct error *err)
@@ -60,10 +71,20 @@ static void note_end(struct chat *c, const struct dialogue_result *r)
                       session_n_ctx(c->l.session));
 }
 
+static struct chat *chat_of(struct chat_view *v)
+{
+    return (struct chat *)(void *)((char *)v - offsetof(struct chat, view));
+}
+
+static void show_prompt(void *arg, bool over)
+{
+    load_show_prompt(&chat_of(arg)->l, over);
+}
+
 static void note_shift(void *arg, size_t n, int n_tokens)
 {
     struct chat_view *v = arg;
-    struct chat *c = (struct chat *)(void *)((char *)v - offsetof(struct chat, view));
+    struct chat *c = chat_of(v);
     if (v->terminal && !v->ended_line)
         terminal_write_fd(STDERR_FILENO, STR_LIT("\n"));
     chat_note(c, "[context full: the oldest %zu messages, %d tokens, are no longer part of it]", n, n_tokens);
@@ -82,7 +103,7 @@ static void count(struct chat *c, const struct dialogue_result *r)
 static void keep_session(struct chat *c)
 {
     struct error err;
-    if (c->o->session && chat_session_save(c, c->o->session, &err))
+    if (c->session_path && chat_session_save(c, c->session_path, &err))
         terminal_note("quern: warning: the session is not kept: %s", err.text);
 }
 
@@ -100,6 +121,7 @@ static struct dialogue_settings settings_of(struct chat *c)
         .shift = c->o->context_shift,
         .emit = chat_view_emit,
         .shifted = note_shift,
+        .on_prompt = show_prompt,
         .arg = &c->view,
     };
     s.base.n_logprobs = -1;
@@ -128,6 +150,7 @@ void chat_answer(struct chat *c)
     size_t question = dialogue_last_question(&c->dialogue), n = c->dialogue.n - question;
     if (c->console.edited)
         terminal_set_mode(MODE_ANSWERING);
+    c->view.wraps = !c->o->no_wrap;
     chat_view_begin(&c->view, c->o->hide_thinking);
     int status = dialogue_answer(&c->dialogue, &s, &r, &err);
     if (!status || c->view.begun)
@@ -171,13 +194,26 @@ static void greet(const struct chat *c)
 {
     if (!c->console.typed || !terminal_is_tty(STDERR_FILENO))
         return;
-    chat_note(c, "%s, context %d tokens. /help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves.",
-              gguf_path(c->l.model->file, 0), session_n_ctx(c->l.session));
+    chat_note(c, "%s, context %d tokens. /help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves.", c->l.name,
+              session_n_ctx(c->l.session));
 }
 
 static bool is_blank(struct str s)
 {
     return strspn(s.data, " \t\r\n") >= s.len;
+}
+
+// Says which dialogue goes on, or where the new one will be kept.
+static void note_session(const struct chat *c)
+{
+    const size_t last = dialogue_last_question(&c->dialogue);
+    if (last < c->dialogue.n) {
+        const struct str text = c->dialogue.messages[last].content, shown = chat_opening(text);
+        chat_note(c, "[%zu messages from %s go on; the last question was: %.*s%s]", c->dialogue.n, c->session_path,
+                  STR_ARG(shown), shown.len < text.len ? "..." : "");
+    } else if (c->session_path && (c->console.typed || c->o->verbose)) {
+        chat_note(c, "[a new dialogue, kept in %s]", c->session_path);
+    }
 }
 
 // Handles a line that is not empty. Two slashes at the beginning stand for a message that begins with one.
@@ -286,13 +322,25 @@ static int check_flags(const struct options *o, struct error *err)
     return 0;
 }
 
+// Takes up the dialogue of --session where it was left.
+static int open_session(struct chat *c, struct error *err)
+{
+    if (!c->o->session)
+        return 0;
+    c->session_path = chat_session_path(c->o->session);
+    if (!c->session_path)
+        return fail(err, E_IO, "--session %s: no place to keep it: $XDG_STATE_HOME and $HOME lead nowhere",
+                    c->o->session);
+    return access(c->session_path, F_OK) ? 0 : chat_session_load(c, c->session_path, err);
+}
+
 static int open_chat(struct chat *c, struct error *err)
 {
     if (load_model(&c->l, c->o, err) || load_session(&c->l, c->o, 0, speculation_rows(c->o), err) ||
         speculation_open(&c->ahead, c->o, &c->l, err) || open_template(c, err) || chat_apply_options(c, err))
         return -1;
     dialogue_open(&c->dialogue, c->l.model, c->l.session, c->chat);
-    if (c->o->session && !access(c->o->session, F_OK) && chat_session_load(c, c->o->session, err))
+    if (open_session(c, err))
         return -1;
     return c->o->system ? dialogue_set_system(&c->dialogue, str_from(c->o->system), err) : 0;
 }
@@ -308,6 +356,7 @@ static int chat(struct chat *c, struct error *err)
         c->view.terminal = terminal_is_tty(STDOUT_FILENO);
         c->view.dims = c->view.terminal && c->console.colours;
         greet(c);
+        note_session(c);
         if (first.len)
             chat_send(c, first);
         status = converse(c, err);
@@ -316,6 +365,7 @@ static int chat(struct chat *c, struct error *err)
     if (!status && (c->interrupted || atomic_load(&terminal_terminated)))
         status = fail(err, E_INTERRUPTED, "ended by a signal");
     text_free(&c->attached);
+    free(c->session_path);
     dialogue_close(&c->dialogue);
     chat_close(c->chat);
     constrained_close(&c->form);

@@ -5,11 +5,12 @@
 #ifndef QUERN_CHAT_VERB_H
 #define QUERN_CHAT_VERB_H
 
-#include "cmd/terminal/console.h"
 #include "cmd/constraint_options.h"
 #include "cmd/load.h"
 #include "cmd/sampling_options.h"
 #include "cmd/speculation.h"
+#include "cmd/terminal/console.h"
+#include "cmd/terminal/wrap.h"
 #include "engine/chat/dialogue.h"
 
 // Displays an answer: on a terminal with its reasoning dimmed, elsewhere the content only.
@@ -19,14 +20,17 @@ struct chat_view {
     bool hides_thinking;
     bool begun, ended_line; // of this answer: something was written; and it ended with a newline
     bool thinking;          // reasoning is being displayed
-    struct error error;     // why writing to stdout failed
+    bool wraps;             // lines are broken between words
+    struct wrap wrap;
+    struct error error; // why writing to stdout failed
 };
 
 struct chat {
     struct options *o;
     struct loaded l;
     struct chat_template *chat;
-    bool plain; // the model has no chat template
+    char *session_path; // of --session; NULL: none
+    bool plain;         // the model has no chat template
     struct dialogue dialogue;
     struct sampling sampling;
     struct speculation ahead;
@@ -52,6 +56,8 @@ void chat_answer(struct chat *c);
 void chat_send(struct chat *c, struct str text);
 // Applies flags that have changed. E_USAGE.
 int chat_apply_options(struct chat *c, struct error *err);
+// The beginning of a message, by which a note calls it: at most 60 bytes of its first line, in whole characters.
+struct str chat_opening(struct str text);
 // Prints a line on stderr, dimmed where the terminal can.
 void chat_note(const struct chat *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
@@ -69,8 +75,8 @@ void chat_view_end(struct chat_view *v);
 
 // --- chat_session.c ---
 
-// The path of a saved session; a name that is a path is taken as it is. The caller frees it. NULL: no memory, or no
-// home folder.
+// The path of a saved session: a name with a slash, with .json at its end, or of a file that is there is a path already;
+// others are kept in the user's state folder. The caller frees it. NULL: no memory, or no home folder.
 char *chat_session_path(const char *name);
 // Saves the dialogue, and with --cache its KV cache beside it. The file is replaced as a whole. E_IO.
 int chat_session_save(struct chat *c, const char *path, struct error *err);

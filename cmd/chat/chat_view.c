@@ -6,10 +6,13 @@
 #include <stdio.h>
 #include <unistd.h>
 
+// Writes marks and headings of the view itself. They end with a line, or the line is not broken.
 static void write_own(struct chat_view *v, struct str text)
 {
     if (!v->error.code)
         terminal_write(text, &v->error);
+    if (text.data[text.len - 1] == '\n')
+        wrap_begin(&v->wrap, v->wraps);
 }
 
 static void write_line_end(struct chat_view *v)
@@ -48,6 +51,7 @@ void chat_view_begin(struct chat_view *v, bool hides_thinking)
     v->begun = v->thinking = false;
     v->ended_line = true;
     v->error = (struct error){0};
+    wrap_begin(&v->wrap, v->wraps);
 }
 
 // Drops white space at the beginning of a part.
@@ -78,7 +82,7 @@ int chat_view_emit(void *view, enum answer_part part, struct str text)
     v->begun = true;
     v->ended_line = text.data[text.len - 1] == '\n';
     if (!v->error.code)
-        terminal_write_untrusted(text, &v->error);
+        wrap_write(&v->wrap, text, &v->error);
     return v->error.code ? -1 : 0;
 }
 

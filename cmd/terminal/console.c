@@ -11,12 +11,6 @@
 
 enum { ESCAPE_MS = 50, READ_SIZE = 1 << 16 };
 
-static bool obeys_cursor(void)
-{
-    const char *term = getenv("TERM");
-    return term && *term && strcmp(term, "dumb");
-}
-
 static void open_history(struct console *c)
 {
     struct error err;
@@ -32,9 +26,9 @@ void console_open(struct console *c, complete_fn *complete, void *arg)
 {
     *c = (struct console){.typed = terminal_is_tty(STDIN_FILENO)};
     c->out = terminal_is_tty(STDOUT_FILENO) ? STDOUT_FILENO : STDERR_FILENO;
-    c->edited = c->typed && obeys_cursor() && terminal_is_tty(c->out) && terminal_wake_fd() >= 0;
+    c->edited = c->typed && terminal_obeys_escapes() && terminal_is_tty(c->out) && terminal_wake_fd() >= 0;
     const char *no_color = getenv("NO_COLOR");
-    c->colours = obeys_cursor() && terminal_is_tty(STDERR_FILENO) && !(no_color && *no_color);
+    c->colours = terminal_obeys_escapes() && terminal_is_tty(STDERR_FILENO) && !(no_color && *no_color);
     c->view.colours = c->colours;
     if (c->edited)
         open_history(c);

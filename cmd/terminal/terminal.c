@@ -235,6 +235,12 @@ bool terminal_is_tty(int fd)
     return isatty(fd);
 }
 
+bool terminal_obeys_escapes(void)
+{
+    const char *term = getenv("TERM");
+    return term && *term && strcmp(term, "dumb");
+}
+
 int terminal_write_fd(int fd, struct str text)
 {
     while (text.len) {

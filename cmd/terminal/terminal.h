@@ -59,6 +59,8 @@ int terminal_write_untrusted(struct str text, struct error *err);
 // written.
 size_t terminal_filter(struct str text, char *out);
 bool terminal_is_tty(int fd);
+// Whether $TERM names a terminal that understands escape sequences.
+bool terminal_obeys_escapes(void);
 
 // Prints a line on stderr, filtered.
 void terminal_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
