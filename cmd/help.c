@@ -1,8 +1,8 @@
 // quern help and quern version.
 #include "cmd/completion.h"
 #include "cmd/options.h"
+#include "cmd/terminal/display.h"
 #include "cmd/terminal/terminal.h"
-#include "cmd/terminal/wrap.h"
 #include "engine/model.h"
 
 #include <stdio.h>
@@ -24,16 +24,17 @@ static void print_overview(struct text *out)
     text_print(out, "quern runs language models in GGUF files.\n\nusage: quern VERB [flags]\n\n");
     for (int i = 0; i < VERB_COUNT; i++) {
         text_print(out, "  %-*s", INDENT - 2, verbs[i].name);
-        wrap_print(out, INDENT, INDENT, str_from(verbs[i].summary));
+        display_print_lines(out, INDENT, INDENT, HELP_COLUMNS, str_from(verbs[i].summary));
     }
     arch_list(&families);
     text_print(out, "\n%-*s", FAMILIES, "families:");
-    wrap_print(out, FAMILIES, FAMILIES, (struct str){families.data, families.size});
+    display_print_lines(out, FAMILIES, FAMILIES, HELP_COLUMNS, (struct str){families.data, families.size});
     text_free(&families);
     text_print(out, "\n");
-    wrap_print(out, 0, 13,
-               STR_LIT("exit status: 0 all well, 1 some items failed, 2 usage, 3 bad model file, 4 memory, 5 I/O, "
-                       "6 GPU, 130 interrupted"));
+    display_print_lines(
+        out, 0, 13, HELP_COLUMNS,
+        STR_LIT("exit status: 0 all well, 1 some items failed, 2 usage, 3 bad model file, 4 memory, 5 I/O, "
+                "6 GPU, 130 interrupted"));
     text_print(out, "\n`quern help VERB` explains a verb, `quern help WORD` finds the flags that\n"
                     "speak of a word.\n");
 }
@@ -43,10 +44,10 @@ static void print_verb(int i, struct text *out)
     char usage[200];
     text_print(out, "quern %s: ", verbs[i].name);
     const int begun = (int)out->size;
-    wrap_print(out, begun, begun, str_from(verbs[i].summary));
+    display_print_lines(out, begun, begun, HELP_COLUMNS, str_from(verbs[i].summary));
     snprintf(usage, sizeof usage, "quern %s %s [flags]", verbs[i].name, verbs[i].usage);
     text_print(out, "\nusage: ");
-    wrap_print(out, 7, 7 + 6, str_from(usage));
+    display_print_lines(out, 7, 7 + 6, HELP_COLUMNS, str_from(usage));
     text_print(out, "\n");
     options_print_help(1u << i, NULL, out);
 }

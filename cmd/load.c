@@ -55,8 +55,8 @@ static void note_model(const struct model *m, const char *path)
 static void note_builtin(void)
 {
     const bool dim = terminal_obeys_escapes();
-    fprintf(stderr, "%squern: the small built-in model answers; -m MODEL takes another, `quern ls` lists them%s\n",
-            dim ? "\033[2m" : "", dim ? "\033[0m" : "");
+    fprintf(stderr, "%squern: the small built-in model answers (-m MODEL: another)%s\n", dim ? "\033[2m" : "",
+            dim ? "\033[0m" : "");
 }
 
 // The folder in which compiled GPU kernels are kept; NULL if the environment names no home folder.

@@ -6,8 +6,8 @@
 #include "cmd/catalog.h"
 #include "cmd/habits.h"
 #include "cmd/input.h"
+#include "cmd/terminal/display.h"
 #include "cmd/terminal/terminal.h"
-#include "cmd/terminal/wrap.h"
 
 #include <errno.h>
 #include <math.h>
@@ -530,7 +530,7 @@ static void print_option(const struct option *o, struct text *out)
     snprintf(help, sizeof help, "%s%s%s%s", o->help, o->preset ? " (" : "", o->preset ? o->preset : "",
              o->preset ? ")" : "");
     text_print(out, n < INDENT ? "%-*s" : "%-*s\n%*s", INDENT, names, INDENT, "");
-    wrap_print(out, INDENT, INDENT, str_from(help));
+    display_print_lines(out, INDENT, INDENT, HELP_COLUMNS, str_from(help));
 }
 
 int options_print_help(unsigned mask, const char *word, struct text *out)

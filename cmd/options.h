@@ -90,6 +90,7 @@ int options_next(int number, unsigned mask);
 // Appends the help of one flag.
 void options_print_one(enum option_number number, struct text *out);
 
+enum { HELP_COLUMNS = 80 }; // of the help's lines
 // Appends the help of the flags of the verbs in `mask` whose name or help contains `word` (NULL: all of them), by
 // group. Returns how many there are.
 int options_print_help(unsigned mask, const char *word, struct text *out);

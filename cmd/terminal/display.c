@@ -111,3 +111,23 @@ size_t display_text_width(struct str text)
     }
     return cells;
 }
+
+void display_print_lines(struct text *out, int column, int indent, int columns, struct str text)
+{
+    bool begun = false; // this line has a word of the text
+    for (size_t at = 0, n; at < text.len; at += n + 1) {
+        const char *blank = memchr(text.data + at, ' ', text.len - at);
+        n = blank ? (size_t)(blank - text.data) - at : text.len - at;
+        const struct str word = {text.data + at, n};
+        const int cells = (int)display_text_width(word);
+        if (begun && column + 1 + cells > columns) {
+            text_print(out, "\n%*s", indent, "");
+            column = indent;
+            begun = false;
+        }
+        text_print(out, "%s%.*s", begun ? " " : "", STR_ARG(word));
+        column += cells + begun;
+        begun = true;
+    }
+    text_print(out, "\n");
+}

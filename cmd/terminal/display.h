@@ -7,7 +7,7 @@
 #ifndef QUERN_DISPLAY_H
 #define QUERN_DISPLAY_H
 
-#include "gguf/base.h"
+#include "kernels/text.h"
 
 // Cells of a code point: 0, 1 or 2. A control character counts as one cell, because it is drawn as U+FFFD.
 int display_width(uint32_t cp);
@@ -19,5 +19,9 @@ size_t display_previous(struct str text, size_t at);
 
 // Cells of a text without newlines and tabs.
 size_t display_text_width(struct str text);
+
+// Appends a text to `out`, broken between words into lines of at most so many cells; the further ones are indented.
+// `column` is where the text begins in the line that `out` ends with. A newline is added.
+void display_print_lines(struct text *out, int column, int indent, int columns, struct str text);
 
 #endif

@@ -2,6 +2,7 @@
 // restore the terminal's modes first. A bus error within a mapped model file is reported as a changed file. The
 // writers, the filter of untrusted text and the JSON strings come after that.
 #include "cmd/terminal/terminal.h"
+#include "cmd/terminal/display.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -309,6 +310,20 @@ int terminal_write_untrusted(struct str text, struct error *err)
     return 0;
 }
 
+// Prints a line on stderr, which a terminal breaks between words. False: no memory for that.
+static bool note_broken(struct str line)
+{
+    int columns, rows;
+    struct text out = {0};
+    terminal_size(STDERR_FILENO, &columns, &rows);
+    display_print_lines(&out, 0, 0, columns, line);
+    const bool whole = !out.failed;
+    if (whole)
+        fprintf(stderr, "%.*s", (int)out.size, out.data);
+    text_free(&out);
+    return whole;
+}
+
 void terminal_note(const char *fmt, ...)
 {
     char raw[1024], out[3 * sizeof raw];
@@ -318,8 +333,9 @@ void terminal_note(const char *fmt, ...)
     va_end(args);
     if (n < 0)
         return;
-    size_t len = terminal_filter((struct str){raw, MIN((size_t)n, sizeof raw - 1)}, out);
-    fprintf(stderr, "%.*s\n", (int)len, out);
+    const struct str line = {out, terminal_filter((struct str){raw, MIN((size_t)n, sizeof raw - 1)}, out)};
+    if (!terminal_is_tty(STDERR_FILENO) || !note_broken(line))
+        fprintf(stderr, "%.*s\n", STR_ARG(line));
 }
 
 // --- JSON ---

@@ -62,7 +62,7 @@ bool terminal_is_tty(int fd);
 // Whether $TERM names a terminal that understands escape sequences.
 bool terminal_obeys_escapes(void);
 
-// Prints a line on stderr, filtered.
+// Prints a line on stderr, filtered, and on a terminal broken between words.
 void terminal_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 // Appends text as a JSON string; bytes that are not UTF-8 become U+FFFD.

@@ -5,6 +5,7 @@
 #include "cmd/terminal/wrap.h"
 #include "cmd/terminal/display.h"
 #include "cmd/terminal/terminal.h"
+#include "kernels/text.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -139,24 +140,4 @@ int wrap_write(struct wrap *w, struct str text, struct error *err)
     text_free(&out);
     free(clean);
     return status;
-}
-
-void wrap_print(struct text *out, int column, int indent, struct str text)
-{
-    bool begun = false; // this line has a word of the text
-    for (size_t at = 0, n; at < text.len; at += n + 1) {
-        const char *blank = memchr(text.data + at, ' ', text.len - at);
-        n = blank ? (size_t)(blank - text.data) - at : text.len - at;
-        const struct str word = {text.data + at, n};
-        const int cells = (int)display_text_width(word);
-        if (begun && column + 1 + cells > WRAP_COLUMNS) {
-            text_print(out, "\n%*s", indent, "");
-            column = indent;
-            begun = false;
-        }
-        text_print(out, "%s%.*s", begun ? " " : "", STR_ARG(word));
-        column += cells + begun;
-        begun = true;
-    }
-    text_print(out, "\n");
 }

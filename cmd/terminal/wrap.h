@@ -8,7 +8,7 @@
 #ifndef QUERN_WRAP_H
 #define QUERN_WRAP_H
 
-#include "kernels/text.h"
+#include "gguf/base.h"
 
 struct wrap {
     bool on;
@@ -29,10 +29,5 @@ struct wrap {
 void wrap_begin(struct wrap *w, bool wanted);
 // Writes untrusted text, see terminal_write_untrusted; it must consist of whole characters.
 int wrap_write(struct wrap *w, struct str text, struct error *err);
-
-// Appends a text of quern's own to `out`, broken between words into lines of at most WRAP_COLUMNS cells, the further ones
-// indented. `column` is where the text begins in the line that `out` ends with. A newline is added.
-enum { WRAP_COLUMNS = 80 };
-void wrap_print(struct text *out, int column, int indent, struct str text);
 
 #endif
