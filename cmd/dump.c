@@ -123,7 +123,7 @@ static int dump(const struct options *o, struct error *err)
     if (!status && out.failed)
         status = fail(err, E_MEMORY, "no memory for the text of a dump");
     if (!status)
-        status = terminal_write_untrusted((struct str){out.data, out.size}, err);
+        status = (stage == 2 ? terminal_write_untrusted : terminal_write_table)((struct str){out.data, out.size}, err);
     text_free(&out);
     load_close(&l);
     return status;

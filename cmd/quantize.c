@@ -226,7 +226,7 @@ static int print_result(const struct job *j, struct error *err)
         print_tensors(j, &out);
     print_sizes(j, &out);
     int status = out.failed ? fail(err, E_MEMORY, "no memory for the result")
-                            : terminal_write_untrusted((struct str){out.data, out.size}, err);
+                            : terminal_write_table((struct str){out.data, out.size}, err);
     text_free(&out);
     return status;
 }

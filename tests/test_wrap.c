@@ -1,5 +1,6 @@
 // Tests the breaking of lines: on a small terminal, whatever the pieces in which the text comes, the screen shows what
 // breaking the whole text at once would.
+#include "cmd/terminal/terminal.h"
 #include "cmd/terminal/wrap.h"
 #include "tests/screen.h"
 
@@ -163,6 +164,24 @@ Test(wrap, random_texts_are_broken_as_a_whole_text_would_be)
         if (lines <= ROWS)
             cr_assert_str_eq(shown(text, cols, 0, &seed), want, "%d columns: %s", cols, text);
     }
+}
+
+Test(wrap, a_table_is_cut_to_the_window)
+{
+    struct bench b;
+    struct error err;
+    open_terminal(&b, 12);
+    cr_expect_eq(terminal_write_table(
+                     STR_LIT("short\nexactly 12 c\nthirteen cell\nna\xc3\xafve \xe4\xb8\x80\xe4\xb8\x81\xe4\xb8\x83"
+                             "\xe4\xb8\x87\n\nlast"),
+                     &err),
+                 0);
+    look(&b);
+    cr_expect_str_eq(screen_text(&b.screen),
+                     "short\nexactly 12 c\nthirteen ce\xe2\x80\xa6\nna\xc3\xafve "
+                     "\xe4\xb8\x80\xe4\xb8\x81\xe2\x80\xa6\n\nlast",
+                     "%s", screen_text(&b.screen));
+    close_terminal(&b);
 }
 
 Test(wrap, where_no_terminal_is_bytes_pass_unchanged)

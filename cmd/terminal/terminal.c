@@ -310,6 +310,43 @@ int terminal_write_untrusted(struct str text, struct error *err)
     return 0;
 }
 
+// The bytes of a line's beginning that fill at most so many cells, with room for an ellipsis if it must be cut.
+static size_t beginning(struct str line, int columns, bool *cut)
+{
+    size_t at = 0, kept = 0;
+    *cut = false;
+    for (int used = 0, width; at < line.len; used += width) {
+        const size_t next = display_next(line, at, &width);
+        *cut = used + width > columns;
+        if (*cut)
+            break;
+        at = next;
+        if (used + width < columns)
+            kept = at;
+    }
+    return *cut ? kept : line.len;
+}
+
+int terminal_write_table(struct str text, struct error *err)
+{
+    if (!terminal_is_tty(STDOUT_FILENO))
+        return terminal_write(text, err);
+    int columns, rows, status = 0;
+    terminal_size(STDOUT_FILENO, &columns, &rows);
+    while (text.len && !status) {
+        const char *end = memchr(text.data, '\n', text.len);
+        const struct str line = {text.data, end ? (size_t)(end - text.data) : text.len};
+        bool cut;
+        const size_t n = beginning(line, columns, &cut);
+        status = terminal_write_untrusted((struct str){line.data, n}, err);
+        if (!status)
+            status = terminal_write(cut ? STR_LIT("…\n") : STR_LIT("\n"), err);
+        text.data += line.len + (end != NULL);
+        text.len -= line.len + (end != NULL);
+    }
+    return status;
+}
+
 // Prints a line on stderr, which a terminal breaks between words. False: no memory for that.
 static bool note_broken(struct str line)
 {

@@ -54,6 +54,8 @@ int terminal_write_fd(int fd, struct str text);
 int terminal_write(struct str text, struct error *err);
 // Writes untrusted text to stdout: filtered if it is a terminal, unchanged otherwise.
 int terminal_write_untrusted(struct str text, struct error *err);
+// The same for a table: a terminal gets the beginnings of the lines that are wider than its window.
+int terminal_write_table(struct str text, struct error *err);
 // Copies untrusted text to `out`, which has room for 3 * len bytes, without control characters and bidi overrides;
 // bytes that are not UTF-8 become U+FFFD. The text must consist of whole characters. Returns the number of bytes
 // written.
