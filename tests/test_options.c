@@ -184,6 +184,32 @@ Test(options, a_model_may_stand_first)
     unlink(path);
 }
 
+Test(options, the_manual_has_every_habit)
+{
+    static const char *const names[] = {
+#define HABIT(flag, ...) flag,
+#define VERB_HABIT(verb, text) verb,
+#include "cmd/habits.def"
+#undef HABIT
+#undef VERB_HABIT
+    };
+    static char page[1 << 16];
+    char path[500];
+    const char *tests = getenv("QUERN_TESTS");
+    if (!tests)
+        cr_skip_test("skipped: QUERN_TESTS does not say where the tests are");
+    snprintf(path, sizeof path, "%s/../docs/habits.md", tests);
+    FILE *f = fopen(path, "r");
+    cr_assert(f, "%s", path);
+    page[fread(page, 1, sizeof page - 1, f)] = '\0';
+    fclose(f);
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        char cell[100];
+        snprintf(cell, sizeof cell, "| `%s` |", names[i]);
+        cr_expect(strstr(page, cell), "%s", names[i]);
+    }
+}
+
 Test(options, the_help_names_the_defaults_that_hold)
 {
     struct options o;
