@@ -95,9 +95,9 @@ static void declare(struct ptx *p, const struct ptx_attend *a, const struct tile
     PTX_FILL(p,
              "    .param .u64 y)\n"
              ".maxntid 256, 1, 1\n"
-             ".minnctapersm $0\n" // with two CTAs ptxas would spill if there is a cap, or for heads of 80 and 96
+             ".minnctapersm $0\n" // with two CTAs ptxas would spill if there is a cap or a chunk, or for heads of 80 and 96
              "{\n" PTX_ROW_REGS PTX_KV_REGS PTX_STRIP_REGS,
-             a->softcap > 0 || a->v.dim & (a->v.dim - 1) ? 1 : 2);
+             a->softcap > 0 || a->chunked || a->v.dim & (a->v.dim - 1) ? 1 : 2);
     PTX_FILL(p,
              "    .reg .pred %more, %here, %there, %ends, %whole, %none, %less, %writes, %fold, %late;\n"
              "    .reg .u32 %thread, %head_kv, %block, %i, %j, %first_row, %end_row, %run, %length, %zero;\n"
