@@ -1,32 +1,22 @@
 // Fills the steps of a session: one row of every running lane, then pieces of prompts, the oldest first. Lanes start
 // when pages allow it, wait for a prefix that another lane computes, and give their pages back when these run out.
-#include "engine/scheduler.h"
+#include "engine/scheduler_lane.h"
 #include "engine/clock.h"
 
 #include <assert.h>
 #include <stdlib.h>
 
-// A sample in flight. Its text so far is tokens[0 .. n_tokens - 1], and the session has computed a prefix of it. Once
-// all of it is computed, the next token is chosen. A prompt, an answer and a preempted answer are therefore the same
-// thing: a text that is not yet computed to its end.
-struct lane {
-    struct request *request;
-    int sample;
-    int seq; // its sequence; -1: it waits for one
-    int32_t *tokens;
-    int n_tokens, cap;
-    int64_t n_left; // tokens that it may still choose; below 0: any number
-    bool started;   // has held a sequence before
-    struct sampler *sampler;
-    struct answer_stream stream;
-    struct detokenizer text;
-    struct lane *next; // in the queue of waiting lanes
-};
-
 // A lane that chooses its next token after this step, and the index of its logits in the step.
 struct output {
     struct lane *lane; // NULL: the lane has ended in the meantime
     int logits;
+};
+
+// A row whose logits score the next token of a prompt.
+struct scored_row {
+    struct text_scores *scores;
+    int32_t next;
+    int logits; // the index of its logits in the step
 };
 
 struct scheduler {
@@ -45,6 +35,9 @@ struct scheduler {
     int n_rows;
     struct output *outputs; // [n_seqs] lanes that choose a token after the step
     int n_outputs;
+    struct scored_row *scored; // [n_logits_most]
+    int n_scored;
+    int n_logits, n_logits_most;     // rows of the step that produce logits
     int top_k;                       // the step returns so many of the largest logits of a row; 0: all logits
     struct sampler_scratch *scratch; // shared by all samplers
     struct scheduler_stats stats;
@@ -59,85 +52,6 @@ enum {
     // So many waiting lanes at most are examined for one that can start, which bounds the time of the search.
     LOOK_AHEAD = 64,
 };
-
-// --- lanes ---
-
-static void lane_free(struct lane *l)
-{
-    if (!l)
-        return;
-    sampler_free(l->sampler);
-    answer_stream_free(&l->stream);
-    free(l->tokens);
-    free(l);
-}
-
-static int lane_push(struct lane *l, int32_t token, struct error *err)
-{
-    if (l->n_tokens == l->cap) {
-        int cap = l->cap + l->cap / 2 + 64;
-        int32_t *tokens = realloc(l->tokens, (size_t)cap * sizeof *tokens);
-        if (!tokens)
-            return fail(err, E_MEMORY, "no memory for %d tokens of an answer", cap);
-        l->tokens = tokens;
-        l->cap = cap;
-    }
-    l->tokens[l->n_tokens++] = token;
-    return 0;
-}
-
-static int append_text(void *arg, struct str text)
-{
-    struct text *out = arg;
-    text_append(out, text);
-    return out->failed;
-}
-
-uint64_t scheduler_sample_seed(uint64_t seed, int sample)
-{
-    if (!sample)
-        return seed;
-    uint32_t counter[4] = {(uint32_t)sample, 0, 0, 1}, out[4];
-    philox(counter, (uint32_t[2]){(uint32_t)seed, (uint32_t)(seed >> 32)}, out);
-    return (uint64_t)out[1] << 32 | out[0];
-}
-
-static int make_sampler(struct lane *l, const struct scheduler *q, struct error *err)
-{
-    struct sampler_params p = l->request->sampler;
-    p.seed = scheduler_sample_seed(p.seed, l->sample);
-    const struct model *m = q->model;
-    if (sampler_new(&l->sampler, &p, m->info.n_vocab, q->scratch, err))
-        return -1;
-    for (int32_t id = 0; l->request->ignore_end && id < m->info.n_vocab; id++)
-        if (tokenizer_is_end(m->tokenizer, id))
-            sampler_ban(l->sampler, id);
-    return 0;
-}
-
-static int lane_new(struct lane **out, struct scheduler *q, struct request *r, int sample, struct error *err)
-{
-    struct lane *l = calloc(1, sizeof *l);
-    if (!l)
-        return fail(err, E_MEMORY, "no memory for a request");
-    *l = (struct lane){.request = r, .sample = sample, .seq = -1, .n_left = r->n_predict};
-    l->stream = (struct answer_stream){
-        .stops = r->stops, .n_stops = r->n_stops, .emit = append_text, .arg = &r->samples[sample].text};
-    l->cap = r->n_prompt + (int)MIN(MAX(r->n_predict, 0), 256);
-    l->tokens = malloc((size_t)l->cap * sizeof *l->tokens);
-    if (!l->tokens || make_sampler(l, q, err)) {
-        lane_free(l);
-        return fail(err, E_MEMORY, "no memory for a request of %d tokens", r->n_prompt);
-    }
-    memcpy(l->tokens, r->prompt, (size_t)r->n_prompt * sizeof *l->tokens);
-    l->n_tokens = r->n_prompt;
-    // the text of the answer continues that of the prompt, see after_prompt in generate.c
-    l->text = detokenizer_begin(q->model->tokenizer, false);
-    for (int i = 0; i < r->n_prompt; i++)
-        detokenizer_next(&l->text, r->prompt[i]);
-    *out = l;
-    return 0;
-}
 
 // --- the queue of waiting lanes ---
 
@@ -268,7 +182,9 @@ int scheduler_add(struct scheduler *q, struct request *r, struct error *err)
     r->samples = calloc((size_t)MAX(r->n_samples, 1), sizeof *r->samples);
     if (!r->samples)
         return fail(err, E_MEMORY, "no memory for %d samples", r->n_samples);
-    if (check_request(q, r, &r->error) || r->n_predict == 0) {
+    for (int i = 0; i < r->n_samples; i++)
+        r->samples[i].end_token = -1;
+    if (check_request(q, r, &r->error) || (r->n_predict == 0 && !request_wants_scores(r))) {
         for (int i = 0; i < r->n_samples; i++)
             r->samples[i].reason = STOP_LENGTH;
         finish_request(q, r);
@@ -276,7 +192,7 @@ int scheduler_add(struct scheduler *q, struct request *r, struct error *err)
     }
     struct lane *first = NULL, **link = &first;
     for (int i = 0; i < r->n_samples; i++, link = &(*link)->next)
-        if (lane_new(link, q, r, i, err))
+        if (lane_new(link, q->model, q->scratch, r, i, err))
             goto failed;
     q->n_open++;
     r->n_open = r->n_samples;
@@ -356,7 +272,7 @@ static bool should_wait(const struct scheduler *q, const struct lane *l)
             return true;
         if (n_missing(q, other) <= 1)
             continue;
-        int common = MIN(common_prefix(l, other), l->n_tokens - 1);
+        int common = MIN(common_prefix(l, other), lane_reusable(l) - 1);
         if (common - session_length(q->session, other->seq) >= SHARED_LEAST)
             return true;
     }
@@ -401,7 +317,7 @@ static void run_lane(struct scheduler *q, struct lane *l)
 static void start_lane(struct scheduler *q, struct lane *l)
 {
     run_lane(q, l);
-    int n = session_begin(q->session, l->seq, l->tokens, l->n_tokens);
+    int n = session_begin(q->session, l->seq, l->tokens, lane_reusable(l));
     if (l->started) {
         q->stats.n_recomputed += l->n_tokens - n;
         return;
@@ -438,14 +354,32 @@ static void preempt(struct scheduler *q)
 
 // --- a step ---
 
+static void begin_rows(struct scheduler *q)
+{
+    q->n_rows = q->n_outputs = q->n_scored = q->n_logits = 0;
+}
+
+// How many of the next n rows of the lane have at most so many rows with logits among them.
+static int rows_with_logits(const struct scheduler *q, const struct lane *l, int n, int most)
+{
+    int begin = session_length(q->session, l->seq), i = 0;
+    while (i < n && (!lane_has_logits(l, begin + i) || most-- > 0))
+        i++;
+    return i;
+}
+
 // Adds the next n tokens of the lane to the rows of the step.
 static void put_rows(struct scheduler *q, struct lane *l, int n)
 {
     int at = session_length(q->session, l->seq);
-    for (int i = 0; i < n; i++, at++)
-        q->rows[q->n_rows++] = (struct session_row){l->tokens[at], l->seq, at == l->n_tokens - 1};
-    if (at == l->n_tokens)
-        q->outputs[q->n_outputs] = (struct output){l, q->n_outputs}, q->n_outputs++;
+    for (int i = 0; i < n; i++, at++) {
+        if (lane_is_scored(l, at))
+            q->scored[q->n_scored++] = (struct scored_row){l->request->scores, l->tokens[at + 1], q->n_logits};
+        if (at == l->n_tokens - 1)
+            q->outputs[q->n_outputs++] = (struct output){l, q->n_logits};
+        q->n_logits += lane_has_logits(l, at);
+        q->rows[q->n_rows++] = (struct session_row){l->tokens[at], l->seq, lane_has_logits(l, at)};
+    }
 }
 
 // How many of n tokens the lane can compute with this number of free pages.
@@ -472,12 +406,24 @@ static int put_answers(struct scheduler *q, int pages)
     return pages;
 }
 
-// Fills the remaining rows with pieces of prompts, those of the oldest lanes first.
+static int count_prompts(const struct scheduler *q)
+{
+    int n = 0;
+    for (int i = 0; i < q->n_running; i++)
+        n += n_missing(q, q->running[i]) > 1;
+    return n;
+}
+
+// Fills the remaining rows with pieces of prompts, those of the oldest lanes first. Of the rows with logits one is left
+// for each later prompt, which may end in this step; there are as many as sequences at least.
 static void put_prompts(struct scheduler *q, int pages)
 {
+    int later = count_prompts(q);
     for (int i = 0; i < q->n_running && q->n_rows < q->n_batch; i++) {
         struct lane *l = q->running[i];
         int missing = n_missing(q, l), n = rows_within(q, l, MIN(missing, q->n_batch - q->n_rows), pages);
+        later -= missing > 1;
+        n = rows_with_logits(q, l, n, q->n_logits_most - q->n_logits - later);
         if (missing <= 1 || !n)
             continue;
         pages -= session_pages_wanted(q->session, l->seq, n);
@@ -490,7 +436,7 @@ static void put_prompts(struct scheduler *q, int pages)
 static void choose_rows(struct scheduler *q)
 {
     for (;;) {
-        q->n_rows = q->n_outputs = 0;
+        begin_rows(q);
         int pages = put_answers(q, session_pages_free(q->session));
         if (pages >= 0)
             put_prompts(q, pages);
@@ -514,54 +460,13 @@ static bool is_over(const struct scheduler *q, const struct lane *l, enum stop_r
     return true;
 }
 
-static int grow_sample(struct sample *s, int n_logprobs, struct error *err)
-{
-    if (s->n_tokens < s->cap)
-        return 0;
-    size_t cap = 2 * (size_t)s->cap + 16, n_top = (size_t)MAX(n_logprobs, 0);
-    int32_t *tokens = realloc(s->tokens, cap * sizeof *tokens);
-    s->tokens = tokens ? tokens : s->tokens;
-    float *logprobs = n_logprobs < 0 ? NULL : realloc(s->logprobs, cap * sizeof *logprobs);
-    s->logprobs = logprobs ? logprobs : s->logprobs;
-    struct candidate *top = n_top ? realloc(s->top, cap * n_top * sizeof *top) : NULL;
-    s->top = top ? top : s->top;
-    if (!tokens || (n_logprobs >= 0 && !logprobs) || (n_top && !top))
-        return fail(err, E_MEMORY, "no memory for %zu tokens of an answer", cap);
-    s->cap = (int)cap;
-    return 0;
-}
-
-// Adds a chosen token to the answer: its log-probabilities, its rule, the text of the lane and the text for the caller.
-static int add_token(struct lane *l, const struct model *m, const float *logits, int32_t token, struct error *err)
-{
-    struct request *r = l->request;
-    struct sample *s = &r->samples[l->sample];
-    const struct token_rule *rule = r->rules ? &r->rules[l->sample] : NULL;
-    if (grow_sample(s, r->n_logprobs, err))
-        return -1;
-    if (r->n_logprobs >= 0)
-        s->logprobs[s->n_tokens] =
-            logprobs_of(logits, m->info.n_vocab, token, s->top + (ptrdiff_t)s->n_tokens * r->n_logprobs, r->n_logprobs);
-    s->tokens[s->n_tokens++] = token;
-    l->n_left -= l->n_left > 0;
-    if (rule && rule->accept(rule->state, token, err))
-        return -1;
-    return lane_push(l, token, err) || answer_stream_push(&l->stream, detokenizer_next(&l->text, token), err);
-}
-
-// How many of the largest logits suffice to choose the next token of the lane; 0: all are needed.
-static int enough_logits(const struct lane *l)
-{
-    return l->request->rules || l->request->n_logprobs >= 0 ? 0 : sampler_top_k(l->sampler);
-}
-
 // Sets how many of the largest logits the step returns per row: as many as each of its lanes needs, or all logits when
 // one lane needs all.
 static void want_logits(struct scheduler *q)
 {
     int k = 0;
-    for (int i = 0; i < q->n_outputs; i++) {
-        int enough = enough_logits(q->outputs[i].lane);
+    for (int i = 0; i < q->n_outputs && !q->n_scored; i++) {
+        int enough = lane_enough_logits(q->outputs[i].lane);
         if (!enough) {
             k = 0;
             break;
@@ -580,28 +485,38 @@ static int sample_token(const struct scheduler *q, struct lane *l, int row, int3
         return -1;
     *token = q->top_k ? sampler_next_of(l->sampler, session_top(q->session, row), q->top_k, l->tokens, n, n)
                       : sampler_next(l->sampler, session_logits(q->session, row), allowed, l->tokens, n, n);
-    return *token < 0 ? fail(err, E_USAGE, "no token may come after %d tokens", l->n_tokens) : 0;
+    if (*token >= 0)
+        return 0;
+    if (l->request->samples[l->sample].n_tokens < l->request->n_least)
+        return fail(err, E_USAGE, "min_tokens: only an end may come after %d tokens of the answer",
+                    l->request->samples[l->sample].n_tokens);
+    return fail(err, E_USAGE, "no token may come after %d tokens", l->n_tokens);
 }
 
-// Chooses the next token of the lane. An error fails only its request.
-static void choose_token(struct scheduler *q, struct lane *l, int row)
+// Chooses the next token of the lane.
+static int choose_token(struct scheduler *q, struct lane *l, int row, struct error *err)
 {
-    struct error err;
     int32_t token;
-    if (sample_token(q, l, row, &token, &err)) {
-        fail_request(q, l->request, &err);
-        return;
+    enum stop_reason reason;
+    if (l->n_left == 0) { // only the log-probabilities of its prompt are wanted
+        finish_lane(q, l, STOP_LENGTH);
+        return 0;
     }
-    if (!l->request->ignore_end && tokenizer_is_end(q->model->tokenizer, token)) {
-        finish_lane(q, l, STOP_END);
-        return;
+    if (sample_token(q, l, row, &token, err))
+        return -1;
+    const float *logits = q->top_k ? NULL : session_logits(q->session, row);
+    if (lane_ends(l, q->model, token)) {
+        int status = lane_end(l, q->model, logits, token, err);
+        if (!status)
+            finish_lane(q, l, STOP_END);
+        return status;
     }
     q->stats.n_generated++;
-    enum stop_reason reason;
-    if (add_token(l, q->model, q->top_k ? NULL : session_logits(q->session, row), token, &err))
-        fail_request(q, l->request, &err);
-    else if (is_over(q, l, &reason))
+    if (lane_add_token(l, q->model, logits, token, err))
+        return -1;
+    if (is_over(q, l, &reason))
         finish_lane(q, l, reason);
+    return 0;
 }
 
 // Starts the other samples of a request once its prompt is computed: each gets a copy of the sequence and chooses its
@@ -624,13 +539,20 @@ static void fork_samples(struct scheduler *q, const struct output *from)
     }
 }
 
+// An error fails only the request of its lane.
 static void choose_tokens(struct scheduler *q)
 {
+    struct error err;
+    for (int i = 0; i < q->n_scored; i++)
+        text_scores_add(q->scored[i].scores, session_logits(q->session, q->scored[i].logits), q->model->info.n_vocab,
+                        q->scored[i].next);
     for (int i = 0, n = q->n_outputs; i < n; i++)
         fork_samples(q, &q->outputs[i]);
-    for (int i = 0; i < q->n_outputs; i++)
-        if (q->outputs[i].lane) // its request may have failed in this loop
-            choose_token(q, q->outputs[i].lane, q->outputs[i].logits);
+    for (int i = 0; i < q->n_outputs; i++) {
+        struct lane *l = q->outputs[i].lane; // NULL where its request has failed in this loop
+        if (l && choose_token(q, l, q->outputs[i].logits, &err))
+            fail_request(q, l->request, &err);
+    }
 }
 
 // Repeats a step that has failed with non-finite logits, lane by lane, so that only the requests with such logits fail.
@@ -639,8 +561,9 @@ static void step_apart(struct scheduler *q)
     for (int i = 0; i < q->n_running;) {
         struct lane *l = q->running[i];
         struct error err;
-        q->n_rows = q->n_outputs = 0;
-        put_rows(q, l, rows_within(q, l, MIN(n_missing(q, l), q->n_batch), session_pages_free(q->session)));
+        begin_rows(q);
+        int n = rows_within(q, l, MIN(n_missing(q, l), q->n_batch), session_pages_free(q->session));
+        put_rows(q, l, rows_with_logits(q, l, n, q->n_logits_most));
         want_logits(q);
         if (q->n_rows && session_step(q->session, q->rows, q->n_rows, &err))
             fail_request(q, l->request, &err);
@@ -691,7 +614,7 @@ int scheduler_step(struct scheduler *q, struct error *err)
         choose_rows(q);
         status = step(q, err);
         session_want_top(q->session, 0);
-        q->n_outputs = 0;
+        begin_rows(q);
     }
     q->stats.own_ms += clock_ms() - start - (q->stats.step_ms - in_session);
     return status;
@@ -704,8 +627,12 @@ int scheduler_new(struct scheduler **out, struct session *s, const struct model 
     struct scheduler *q = calloc(1, sizeof *q);
     if (!q)
         return fail(err, E_MEMORY, "no memory for a scheduler");
-    *q = (struct scheduler){.session = s, .model = m, .n_seqs = n_seqs, .n_batch = session_n_batch(s)};
-    assert(n_seqs >= 1 && n_seqs <= q->n_batch);
+    *q = (struct scheduler){.session = s,
+                            .model = m,
+                            .n_seqs = n_seqs,
+                            .n_batch = session_n_batch(s),
+                            .n_logits_most = session_n_outputs(s)};
+    assert(n_seqs >= 1 && n_seqs <= q->n_batch && n_seqs <= q->n_logits_most);
     size_t n = (size_t)n_seqs;
     q->last = &q->first;
     q->done_last = &q->done;
@@ -713,7 +640,8 @@ int scheduler_new(struct scheduler **out, struct session *s, const struct model 
     q->free_seqs = calloc(n, sizeof *q->free_seqs);
     q->outputs = calloc(n, sizeof *q->outputs);
     q->rows = calloc((size_t)q->n_batch, sizeof *q->rows);
-    if (!q->running || !q->free_seqs || !q->outputs || !q->rows ||
+    q->scored = calloc((size_t)q->n_logits_most, sizeof *q->scored);
+    if (!q->running || !q->free_seqs || !q->outputs || !q->rows || !q->scored ||
         sampler_scratch_new(&q->scratch, m->info.n_vocab, err)) {
         scheduler_free(q);
         return fail(err, E_MEMORY, "no memory for a scheduler of %d sequences", n_seqs);
@@ -739,5 +667,6 @@ void scheduler_free(struct scheduler *q)
     free(q->free_seqs);
     free(q->outputs);
     free(q->rows);
+    free(q->scored);
     free(q);
 }

@@ -11,7 +11,8 @@
 //
 // Prefixes: the pages of a session form a tree of texts. A prompt reuses the part of itself that is in this tree,
 // waits for a part that another prompt is computing at this moment, and computes the rest. The samples of one request
-// share the whole prompt.
+// share the whole prompt. A prompt whose log-probabilities are wanted is computed whole, because the pages do not hold
+// logits.
 //
 // Ownership: a scheduler uses all sequences of its session and owns what it needs for requests in flight. Requests
 // belong to the caller and must not move until they are returned. Threads: that of the session.
@@ -26,7 +27,8 @@ struct sample {
     struct text text; // the answer, up to a stop string
     int32_t *tokens;  // [n_tokens], without the token that ended the answer
     int n_tokens;
-    // With n_logprobs >= 0:
+    int32_t end_token; // the token that ended the answer; -1: none did
+    // With n_logprobs >= 0; end_token, where there is one, has an entry behind the others:
     float *logprobs;       // [n_tokens]
     struct candidate *top; // [n_tokens][n_logprobs]
     int cap;
@@ -43,6 +45,14 @@ struct request {
     const struct str *stops;
     int n_stops;
     bool ignore_end;
+    const int32_t *stop_tokens; // [n_stop_tokens] each ends the answer, as the model's end tokens do
+    int n_stop_tokens;
+    // A sample has at least so many tokens: before them neither end tokens nor stop_tokens are chosen, and stop strings
+    // count only in the text behind them.
+    int64_t n_least;
+    // Takes the log-probabilities of the prompt, whose length it has; NULL: not wanted. All rows of the prompt are then
+    // computed for this request, whatever the page pool holds, even if n_predict is 0.
+    struct text_scores *scores;
     int n_logprobs;    // most likely tokens to report for each chosen one; below 0: no log-probabilities
     double timeout_ms; // from the step of its first row; 0: none. After it the error has the code E_ITEMS
     void *user;

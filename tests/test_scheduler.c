@@ -64,12 +64,39 @@ struct wish {
     char *expected[4];
     int n_expected[4];
     enum stop_reason reason[4];
+    struct text_scores scores, expected_scores; // of some, the log-probabilities of the prompt
 };
 
 static int append(void *arg, struct str text)
 {
     text_append(arg, text);
     return 0;
+}
+
+// The log-probabilities of the prompt, row by row.
+static void score_alone(struct wish *w, struct session *s)
+{
+    struct error err;
+    cr_assert_eq(text_scores_new(&w->scores, w->r.n_prompt, 3, &err), 0);
+    cr_assert_eq(text_scores_new(&w->expected_scores, w->r.n_prompt, 3, &err), 0);
+    w->r.scores = &w->scores;
+    session_truncate(s, 0, 0);
+    for (int i = 0; i + 1 < w->r.n_prompt; i++) {
+        cr_assert_eq(session_step(s, &(struct session_row){w->prompt[i], 0, true}, 1, &err), 0, "%s", err.text);
+        text_scores_add(&w->expected_scores, session_logits(s, 0), model->info.n_vocab, w->prompt[i + 1]);
+    }
+}
+
+static void expect_scored(const struct wish *w, int number)
+{
+    const struct text_scores *got = &w->scores, *expected = &w->expected_scores;
+    cr_assert_eq(got->n_scored, w->r.n_prompt - 1, "request %d: %d scored", number, got->n_scored);
+    for (int i = 1; i < w->r.n_prompt; i++) {
+        cr_assert_eq(got->logprobs[i], expected->logprobs[i], "request %d, token %d", number, i);
+        cr_assert_eq(got->ranks[i], expected->ranks[i], "request %d, token %d", number, i);
+        for (int j = 3 * i; j < 3 * i + 3; j++)
+            cr_assert(got->top[j].id == expected->top[j].id && got->top[j].logit == expected->top[j].logit);
+    }
 }
 
 static void expect_alone(struct wish *w, struct session *s)
@@ -122,6 +149,8 @@ static void expect_answered(const struct wish *w, int number)
         cr_assert_str_eq(got->text.data ? got->text.data : "", w->expected[i], "request %d.%d", number, i);
         cr_assert_eq(got->reason, w->reason[i], "request %d.%d", number, i);
     }
+    if (w->r.scores)
+        expect_scored(w, number);
 }
 
 static void run_all(struct scheduler *q, struct wish *wishes, int n)
@@ -146,6 +175,8 @@ static void free_all(struct wish *wishes, int n)
         for (int j = 0; j < wishes[i].r.n_samples; j++)
             free(wishes[i].expected[j]);
         request_free(&wishes[i].r);
+        text_scores_free(&wishes[i].scores);
+        text_scores_free(&wishes[i].expected_scores);
     }
 }
 
@@ -164,6 +195,8 @@ Test(scheduler, a_request_gets_the_same_alone_and_in_any_company)
         for (int i = 0; i < N; i++) {
             wish_make(&wishes[i], &random, 4);
             expect_alone(&wishes[i], alone);
+            if (random_below(&random, 3) == 0)
+                score_alone(&wishes[i], alone);
         }
         session_close(alone);
         uint64_t page = kv_page_bytes(model->graph, (enum dtype[]){DT_F16, DT_F16});
@@ -198,6 +231,7 @@ Test(scheduler, answers_that_outgrow_the_pages_are_put_off_and_come_out_the_same
         for (int j = 0; j < wishes[i].r.n_prompt; j++)
             wishes[i].prompt[j] = 300 + i;
         expect_alone(&wishes[i], alone);
+        score_alone(&wishes[i], alone);
     }
     session_close(alone);
     struct session *s = open_session(N, 64, 14 * kv_page_bytes(model->graph, (enum dtype[]){DT_F16, DT_F16}));

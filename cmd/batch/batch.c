@@ -48,7 +48,10 @@ struct batch {
     struct progress bar;
 };
 
-enum { WINDOW_LEAST = 1024 };
+enum {
+    WINDOW_LEAST = 1024,
+    SCORED_ROWS = 64, // rows of a step that can have logits, for prompts whose log-probabilities are wanted
+};
 
 // --- opening ---
 
@@ -129,7 +132,7 @@ static int open_session(struct batch *b, struct error *err)
     struct session_options options = {
         .n_seqs = n_seqs,
         .n_batch = rows,
-        .n_outputs = n_seqs,
+        .n_outputs = MAX(n_seqs, MIN(rows, SCORED_ROWS)),
         .kv_type = {b->o->kv_key, b->o->kv_value},
         .kv_limit = kv_limit(b),
     };

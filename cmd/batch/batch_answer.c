@@ -50,6 +50,14 @@ static struct value text_of(struct maker *m, const char *text)
     return v;
 }
 
+static struct value text_value(struct maker *m, const struct text *text)
+{
+    struct value v = VALUE_LIT("");
+    if (text->size)
+        m->failed = m->failed || value_string_copy(&v, m->arena, (struct str){text->data, text->size}, m->err);
+    return v;
+}
+
 static struct str sample_text(const struct sample *s)
 {
     return (struct str){s->text.data ? s->text.data : "", s->text.size};
@@ -91,30 +99,145 @@ static struct value chat_logprobs(struct maker *m, const struct request *r, cons
     return v;
 }
 
-// The log-probabilities of completions: {tokens, token_logprobs, top_logprobs, text_offset}. Offsets count bytes of
-// the answer.
-static struct value completion_logprobs(struct maker *m, const struct request *r, const struct sample *s)
+// The text of a token as a key. JSON has no other bytes than UTF-8, so that others become U+FFFD here already, and keys
+// that would be written alike are one.
+static struct value key_of(struct maker *m, int32_t token)
 {
-    struct value v = dict(m), tokens = list(m), own = list(m), top = list(m), offsets = list(m);
-    int64_t offset = 0;
-    for (int i = 0; i < s->n_tokens; i++) {
-        struct value alternatives = dict(m);
-        push(m, &tokens, value_string(piece_of(m, s->tokens[i])));
-        push(m, &own, value_float((double)s->logprobs[i]));
-        push(m, &offsets, value_int(offset));
-        offset += (int64_t)tokenizer_piece(m->context->model->tokenizer, s->tokens[i], false).len;
-        for (int j = 0; !m->failed && j < r->n_logprobs; j++) {
-            struct candidate c = s->top[(ptrdiff_t)i * r->n_logprobs + j];
-            m->failed = value_dict_put(m->arena, &alternatives, value_string(piece_of(m, c.id)),
-                                       value_float((double)c.logit), m->err);
-        }
-        push(m, &top, alternatives);
+    struct str piece = piece_of(m, token);
+    struct text text = {0};
+    uint32_t cp;
+    for (size_t i = 0, n; !utf8_valid(piece) && i < piece.len; i += n ? n : 1) {
+        n = (size_t)utf8_decode(piece.data + i, piece.len - i, &cp);
+        text_append(&text, n ? (struct str){piece.data + i, n} : STR_LIT("\xef\xbf\xbd"));
     }
-    set(m, &v, "tokens", tokens);
-    set(m, &v, "token_logprobs", own);
-    set(m, &v, "top_logprobs", r->n_logprobs ? top : value_none());
-    set(m, &v, "text_offset", offsets);
+    struct value v = text.size ? text_value(m, &text) : value_string(piece);
+    text_free(&text);
     return v;
+}
+
+// A token of a text, with its log-probability and the likeliest ones in its place.
+struct scored_token {
+    int32_t id;
+    float logprob;
+    const struct candidate *top;
+    int n_top;
+};
+
+// The log-probabilities of the most likely tokens, and of the token itself, by their texts. Of tokens with the same
+// text the most likely one counts.
+static struct value alternatives(struct maker *m, struct scored_token t)
+{
+    struct value v = dict(m);
+    for (int i = 0; !m->failed && i <= t.n_top; i++) {
+        struct value key = key_of(m, i < t.n_top ? t.top[i].id : t.id);
+        if (!value_find(&v, &key))
+            m->failed =
+                m->failed || value_dict_put(m->arena, &v, key,
+                                            value_float((double)(i < t.n_top ? t.top[i].logit : t.logprob)), m->err);
+    }
+    return v;
+}
+
+// The log-probabilities of completions: {tokens, token_logprobs, top_logprobs, text_offset}. Offsets count bytes of
+// the text.
+struct columns {
+    struct value tokens, own, top, offsets;
+    int64_t offset;
+};
+
+// Adds a token whose text has n bytes. scored false: it is the first one of a prompt.
+static void add_token(struct maker *m, struct columns *to, struct scored_token t, bool scored, size_t n)
+{
+    push(m, &to->tokens, value_string(piece_of(m, t.id)));
+    push(m, &to->own, scored ? value_float((double)t.logprob) : value_none());
+    push(m, &to->top, scored ? alternatives(m, t) : value_none());
+    push(m, &to->offsets, value_int(to->offset));
+    to->offset += (int64_t)n;
+}
+
+static void add_prompt(struct maker *m, struct columns *to, const struct request *r, struct str text)
+{
+    const struct text_scores *s = r->scores;
+    struct detokenizer d = detokenizer_begin(m->context->model->tokenizer, false);
+    for (int i = 0; i < r->n_prompt; i++) {
+        struct scored_token t = {r->prompt[i], s->logprobs[i], s->top + (ptrdiff_t)i * s->n_top, r->n_logprobs};
+        add_token(m, to, t, i > 0, detokenizer_next(&d, r->prompt[i]).len);
+    }
+    to->offset = (int64_t)text.len;
+}
+
+// echo: the text of the prompt, whose tokens come first, and the token that ended the answer comes last; NULL data: only
+// the tokens of the answer.
+static struct value completion_logprobs(struct maker *m, const struct request *r, const struct sample *s,
+                                        struct str echo)
+{
+    const bool ended = echo.data && s->end_token >= 0;
+    struct value v = dict(m);
+    struct columns all = {list(m), list(m), list(m), list(m), 0};
+    if (echo.data)
+        add_prompt(m, &all, r, echo);
+    for (int i = 0; i < s->n_tokens + ended; i++) {
+        struct scored_token t = {i < s->n_tokens ? s->tokens[i] : s->end_token, s->logprobs[i],
+                                 s->top + (ptrdiff_t)i * r->n_logprobs, r->n_logprobs};
+        add_token(m, &all, t, true, tokenizer_piece(m->context->model->tokenizer, t.id, false).len);
+    }
+    set(m, &v, "tokens", all.tokens);
+    set(m, &v, "token_logprobs", all.own);
+    set(m, &v, "top_logprobs", r->n_logprobs ? all.top : value_none());
+    set(m, &v, "text_offset", all.offsets);
+    return v;
+}
+
+// --- prompts ---
+
+// An entry of prompt_logprobs: {id: {logprob, rank, decoded_token}}.
+static void set_ranked(struct maker *m, struct value *to, int32_t id, float logprob, int rank)
+{
+    char name[16];
+    snprintf(name, sizeof name, "%d", id);
+    struct value v = dict(m), key = text_of(m, name);
+    if (m->failed || value_find(to, &key))
+        return;
+    set(m, &v, "logprob", value_float((double)logprob));
+    set(m, &v, "rank", value_int(rank));
+    set(m, &v, "decoded_token", value_string(piece_of(m, id)));
+    m->failed = m->failed || value_dict_put(m->arena, to, key, v, m->err);
+}
+
+// As in vLLM: each token of the prompt, and then the most likely ones in its place.
+static struct value prompt_logprobs(struct maker *m, const struct request *r)
+{
+    const struct text_scores *s = r->scores;
+    const int n_top = (int)m->job->row.settings.n_prompt_logprobs;
+    struct value v = list(m);
+    push(m, &v, value_none());
+    for (int i = 1; i < r->n_prompt; i++) {
+        const struct candidate *top = s->top + (ptrdiff_t)i * s->n_top;
+        struct value at = dict(m);
+        set_ranked(m, &at, r->prompt[i], s->logprobs[i], s->ranks[i]);
+        for (int j = 0; j < n_top; j++)
+            set_ranked(m, &at, top[j].id, top[j].logit, j + 1);
+        push(m, &v, at);
+    }
+    return v;
+}
+
+// The text of a prompt: the string, or what its ids stand for.
+static struct str prompt_text(struct maker *m, int request)
+{
+    const struct value *v = m->job->row.prompt;
+    const struct request *r = &m->job->requests[request];
+    struct detokenizer d = detokenizer_begin(m->context->model->tokenizer, false);
+    struct text text = {0};
+    if (v->kind == VALUE_LIST && v->list->items[0].kind != VALUE_INT)
+        v = &v->list->items[request];
+    if (v->kind == VALUE_STRING)
+        return v->text.len ? v->text : STR_LIT("");
+    for (int i = 0; i < r->n_prompt; i++)
+        text_append(&text, detokenizer_next(&d, r->prompt[i]));
+    struct value made = text_value(m, &text);
+    text_free(&text);
+    return made.text;
 }
 
 // --- choices ---
@@ -130,6 +253,15 @@ static struct value token_ids(struct maker *m, const struct sample *s)
 static const char *finish_reason(enum stop_reason reason)
 {
     return reason == STOP_LENGTH || reason == STOP_CONTEXT ? "length" : "stop";
+}
+
+// Whether the token is one of the row's stop_token_ids.
+static bool is_stop_id(const struct batch_row *row, int32_t token)
+{
+    for (size_t i = 0; i < value_count(row->stop_ids); i++)
+        if (row->stop_ids->list->items[i].integer == token)
+            return true;
+    return false;
 }
 
 // --- messages ---
@@ -168,14 +300,6 @@ static int push_tokens(const struct maker *m, struct answer *a, const struct req
         at += n;
     }
     return 0;
-}
-
-static struct value text_value(struct maker *m, const struct text *text)
-{
-    struct value v = VALUE_LIT("");
-    if (text->size)
-        m->failed = m->failed || value_string_copy(&v, m->arena, (struct str){text->data, text->size}, m->err);
-    return v;
 }
 
 // A tool call, {id, type, function: {name, arguments}}. Clients of OpenAI's API expect an id, and the arguments as
@@ -228,24 +352,47 @@ static struct value message(struct maker *m, const struct request *r, const stru
     return v;
 }
 
-static struct value choice(struct maker *m, const struct request *r, int sample, int index)
+// The text of a completion, behind its prompt where that is wanted.
+static struct value completion_text(struct maker *m, const struct sample *s, struct str echo)
+{
+    struct text text = {0};
+    if (!echo.data)
+        return value_string(sample_text(s));
+    text_append(&text, echo);
+    text_append(&text, sample_text(s));
+    struct value v = text_value(m, &text);
+    text_free(&text);
+    return v;
+}
+
+static void set_completion(struct maker *m, struct value *to, int request, const struct sample *s)
+{
+    const struct request *r = &m->job->requests[request];
+    struct str echo = m->job->row.settings.echo ? prompt_text(m, request) : (struct str){0};
+    set(m, to, "text", completion_text(m, s, echo));
+    set(m, to, "logprobs", r->n_logprobs >= 0 ? completion_logprobs(m, r, s, echo) : value_none());
+    if (m->job->row.settings.n_prompt_logprobs >= 0)
+        set(m, to, "prompt_logprobs", prompt_logprobs(m, r));
+}
+
+static struct value choice(struct maker *m, int request, int sample, int index)
 {
     bool calls = false;
+    const struct request *r = &m->job->requests[request];
     const struct sample *s = &r->samples[sample];
-    bool chats = m->job->row.kind == ROW_CHAT;
     struct value v = dict(m);
     set(m, &v, "index", value_int(index));
-    if (chats)
+    if (m->job->row.kind == ROW_CHAT) {
         set(m, &v, "message", message(m, r, s, index, &calls));
-    else
-        set(m, &v, "text", value_string(sample_text(s)));
-    struct value logprobs = value_none();
-    if (r->n_logprobs >= 0)
-        logprobs = chats ? chat_logprobs(m, r, s) : completion_logprobs(m, r, s);
-    set(m, &v, "logprobs", logprobs);
+        set(m, &v, "logprobs", r->n_logprobs >= 0 ? chat_logprobs(m, r, s) : value_none());
+    } else {
+        set_completion(m, &v, request, s);
+    }
     if (m->job->row.settings.wants_ids)
         set(m, &v, "token_ids", token_ids(m, s));
     set(m, &v, "finish_reason", value_string(str_from(calls ? "tool_calls" : finish_reason(s->reason))));
+    if (is_stop_id(&m->job->row, s->end_token))
+        set(m, &v, "stop_reason", value_int(s->end_token));
     return v;
 }
 
@@ -255,7 +402,7 @@ static struct value choices(struct maker *m)
     int index = 0;
     for (int i = 0; i < m->job->n_requests; i++)
         for (int j = 0; j < m->job->requests[i].n_samples; j++)
-            push(m, &v, choice(m, &m->job->requests[i], j, index++));
+            push(m, &v, choice(m, i, j, index++));
     return v;
 }
 
@@ -326,6 +473,8 @@ int batch_answer_print(struct batch_job *job, const struct batch_context *c, str
     set(&m, &body, "model", text_of(&m, c->model_name));
     set(&m, &body, "choices", choices(&m));
     set(&m, &body, "usage", usage(&m));
+    if (chats && job->row.settings.n_prompt_logprobs >= 0)
+        set(&m, &body, "prompt_logprobs", prompt_logprobs(&m, &job->requests[0]));
     set(&m, &response, "status_code", value_int(200));
     set(&m, &response, "request_id", text_of(&m, request));
     set(&m, &response, "body", body);

@@ -48,6 +48,18 @@ static int take_stops(struct batch_row *row, const struct value *body, struct er
     return 0;
 }
 
+static int take_stop_ids(struct batch_row *row, const struct value *body, struct error *err)
+{
+    if (body_take_kind(body, "stop_token_ids", VALUE_LIST, "a list of token ids", &row->stop_ids, err))
+        return -1;
+    for (size_t i = 0; i < value_count(row->stop_ids); i++) {
+        const struct value *id = &row->stop_ids->list->items[i];
+        if (id->kind != VALUE_INT)
+            return fail(err, E_USAGE, "stop_token_ids[%zu]: %s where a token id is wanted", i, value_kind_name(id));
+    }
+    return 0;
+}
+
 // --- bodies ---
 
 enum { IN_CHAT = 1, IN_COMPLETION = 2, IN_EMBEDDING = 4, IN_BOTH = IN_CHAT | IN_COMPLETION };
@@ -77,7 +89,9 @@ static const struct {
     {"repetition_penalty", IN_BOTH},
     {"max_tokens", IN_BOTH},
     {"max_completion_tokens", IN_CHAT},
+    {"min_tokens", IN_BOTH},
     {"stop", IN_BOTH},
+    {"stop_token_ids", IN_BOTH},
     {"seed", IN_BOTH},
     {"n", IN_BOTH},
     {"best_of", IN_COMPLETION},
@@ -92,6 +106,7 @@ static const struct {
     {"chat_template_kwargs", IN_CHAT},
     {"logprobs", IN_BOTH},
     {"top_logprobs", IN_CHAT},
+    {"prompt_logprobs", IN_BOTH},
     {"logit_bias", IN_BOTH},
     {"response_format", IN_BOTH},
     {"guided_json", IN_BOTH},
@@ -122,16 +137,14 @@ static int check_fields(const struct value *body, enum row_kind kind, bool ignor
 // Refuses values of fields that ask for something quern does not do.
 static int check_refused(const struct value *body, const struct row_settings *s, struct error *err)
 {
-    bool stream = false, echo = false;
+    bool stream = false;
     int64_t best_of = s->n;
     const struct value *suffix = body_get(body, "suffix"), *choice = body_get(body, "tool_choice");
-    if (body_take_bool(body, "stream", &stream, err) || body_take_bool(body, "echo", &echo, err) ||
+    if (body_take_bool(body, "stream", &stream, err) ||
         body_take_integer(body, "best_of", 1, ROW_SAMPLES_MOST, &best_of, err))
         return -1;
     if (stream)
         return fail(err, E_USAGE, "stream: a batch does not stream");
-    if (echo)
-        return fail(err, E_USAGE, "echo: not supported");
     if (best_of != s->n)
         return fail(err, E_USAGE, "best_of: only the same as n is supported");
     if (suffix && !(suffix->kind == VALUE_STRING && !suffix->text.len))
@@ -162,7 +175,8 @@ static int take_settings(struct batch_row *row, const struct value *body, struct
 {
     struct row_settings *s = &row->settings;
     enum { TOKENS_MOST = 1 << 30 };
-    *s = (struct row_settings){NAN, NAN, NAN, NAN, NAN, NAN, .top_k = -1, .max_tokens = -1, .n_logprobs = -1, .n = 1};
+    *s = (struct row_settings){
+        NAN, NAN, NAN, NAN, NAN, NAN, .top_k = -1, .max_tokens = -1, .n_logprobs = -1, .n_prompt_logprobs = -1, .n = 1};
     if (body_take_real(body, "temperature", 0, 100, &s->temperature, err) ||
         body_take_real(body, "top_p", 0, 1, &s->top_p, err) || body_take_real(body, "min_p", 0, 1, &s->min_p, err) ||
         body_take_real(body, "frequency_penalty", -2, 2, &s->frequency_penalty, err) ||
@@ -172,12 +186,17 @@ static int take_settings(struct batch_row *row, const struct value *body, struct
         body_take_integer(body, "top_k", -1, TOKENS_MOST, &s->top_k, err) ||
         body_take_integer(body, "max_tokens", 0, TOKENS_MOST, &s->max_tokens, err) ||
         body_take_integer(body, "max_completion_tokens", 0, TOKENS_MOST, &s->max_tokens, err) ||
+        body_take_integer(body, "min_tokens", 0, TOKENS_MOST, &s->min_tokens, err) ||
+        body_take_integer(body, "prompt_logprobs", 0, ROW_LOGPROBS_MOST, &s->n_prompt_logprobs, err) ||
         body_take_integer(body, "n", 1, ROW_SAMPLES_MOST, &s->n, err) ||
         body_take_bool(body, "ignore_eos", &s->ignore_end, err) ||
         body_take_bool(body, "return_token_ids", &s->wants_ids, err))
         return -1;
     if (s->top_k < 0 && body_get(body, "top_k"))
         s->top_k = 0; // -1 means "all" in other engines
+    if (s->max_tokens >= 0 && s->min_tokens > s->max_tokens)
+        return fail(err, E_USAGE, "min_tokens: %lld, where max_tokens is %lld", (long long)s->min_tokens,
+                    (long long)s->max_tokens);
     return take_seed(body, s, err) || take_logprobs(body, row->kind, s, err) || check_refused(body, s, err);
 }
 
@@ -263,11 +282,14 @@ int batch_body_take(struct batch_row *row, const struct value *body, struct erro
         row->model = model->text;
     if (row->kind == ROW_EMBEDDING)
         return body_get(body, "input") ? 0 : fail(err, E_USAGE, "input is missing");
-    if (take_settings(row, body, err) || take_stops(row, body, err) || batch_guide_take(row, body, err) ||
+    if (take_settings(row, body, err) || take_stops(row, body, err) || take_stop_ids(row, body, err) ||
+        batch_guide_take(row, body, err) ||
         body_take_kind(body, "logit_bias", VALUE_DICT, "an object", &row->bias, err))
         return -1;
     if (row->kind == ROW_CHAT)
         return take_chat(row, body, err);
+    if (body_take_bool(body, "echo", &row->settings.echo, err))
+        return -1;
     row->prompt = body_get(body, "prompt");
     return check_prompt(row->prompt, err);
 }

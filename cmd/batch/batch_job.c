@@ -247,6 +247,44 @@ static int take_stops(struct batch_job *job, const struct batch_context *c, stru
     return 0;
 }
 
+static int take_stop_tokens(struct batch_job *job, const struct batch_context *c, struct request *common,
+                            struct error *err)
+{
+    const struct value *ids = job->row.stop_ids;
+    size_t n = value_count(ids);
+    job->stop_tokens = calloc(n + 1, sizeof *job->stop_tokens);
+    if (!job->stop_tokens)
+        return fail(err, E_MEMORY, "no memory for %zu stop tokens", n);
+    for (size_t i = 0; i < n; i++) {
+        int64_t id = ids->list->items[i].integer;
+        if (id < 0 || id >= c->model->info.n_vocab)
+            return fail(err, E_USAGE, "stop_token_ids: %lld is no token of a vocabulary of %d", (long long)id,
+                        c->model->info.n_vocab);
+        job->stop_tokens[i] = (int32_t)id;
+    }
+    common->stop_tokens = job->stop_tokens;
+    common->n_stop_tokens = (int)n;
+    return 0;
+}
+
+// Makes room for the log-probabilities of the prompts, where the row asks for them.
+static int take_scores(struct batch_job *job, struct error *err)
+{
+    const struct row_settings *s = &job->row.settings;
+    int64_t n_top = MAX(s->n_prompt_logprobs, s->echo ? s->n_logprobs : -1);
+    if (n_top < 0)
+        return 0;
+    job->scores = calloc((size_t)job->n_requests, sizeof *job->scores);
+    if (!job->scores)
+        return fail(err, E_MEMORY, "no memory for the log-probabilities of %d prompts", job->n_requests);
+    for (int i = 0; i < job->n_requests; i++) {
+        if (text_scores_new(&job->scores[i], (int)job->prompts[i].n, (int)n_top, err))
+            return -1;
+        job->requests[i].scores = &job->scores[i];
+    }
+    return 0;
+}
+
 static int check_length(const struct batch_job *job, const struct batch_context *c, const char **code,
                         struct error *err)
 {
@@ -302,6 +340,7 @@ int batch_job_make(struct batch_job *job, const struct batch_context *c, const c
     *code = "invalid_request";
     struct request common = {
         .n_samples = (int)s->n,
+        .n_least = s->min_tokens,
         .n_predict = s->max_tokens >= 0 ? s->max_tokens : c->options->n_predict,
         .sampler = c->sampling->params,
         .ignore_end = s->ignore_end || c->options->ignore_eos,
@@ -311,7 +350,7 @@ int batch_job_make(struct batch_job *job, const struct batch_context *c, const c
     };
     take_settings(&common.sampler, s);
     if (take_biases(job, c, &common.sampler, err) || sampler_check(&common.sampler, c->model->info.n_vocab, err) ||
-        take_stops(job, c, &common, err))
+        take_stops(job, c, &common, err) || take_stop_tokens(job, c, &common, err))
         return -1;
     if (job->row.kind == ROW_CHAT ? take_chat(job, c, code, err) : take_texts(job, c, err))
         return -1;
@@ -329,7 +368,7 @@ int batch_job_make(struct batch_job *job, const struct batch_context *c, const c
         r->prompt = job->prompts[i].ids;
         r->n_prompt = (int)job->prompts[i].n;
     }
-    return 0;
+    return take_scores(job, err);
 }
 
 void batch_job_free(struct batch_job *job)
@@ -338,6 +377,8 @@ void batch_job_free(struct batch_job *job)
         request_free(&job->requests[i]);
     for (int i = 0; job->prompts && i < job->n_requests; i++)
         token_list_free(&job->prompts[i]);
+    for (int i = 0; job->scores && i < job->n_requests; i++)
+        text_scores_free(&job->scores[i]);
     for (int i = 0; i < job->n_rules; i++)
         answer_rule_free(job->answer_rules[i]);
     if (job->schemas)
@@ -348,6 +389,8 @@ void batch_job_free(struct batch_job *job)
     free(job->requests);
     free(job->prompts);
     free(job->stops);
+    free(job->stop_tokens);
+    free(job->scores);
     free(job->biases);
     batch_row_free(&job->row);
     *job = (struct batch_job){0};

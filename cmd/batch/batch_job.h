@@ -46,6 +46,8 @@ struct batch_job {
     int64_t n_bad_calls;        // tool calls that could not be read, and are content
     struct text prompt_text; // of a chat: its last characters decide how the answer is split into reasoning and content
     struct str *stops;       // stop strings of all requests
+    int32_t *stop_tokens;    // stop tokens of all requests
+    struct text_scores *scores; // [n_requests] log-probabilities of the prompts; NULL: not wanted
     struct logit_bias *biases;
     struct batch_schemas *schemas; // where `schema` comes from, if it is the row's own
     struct batch_schema *schema;

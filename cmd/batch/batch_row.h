@@ -26,9 +26,10 @@ struct row_form {
 // The sampling settings of a body. NAN and -1 mean that it does not set a value.
 struct row_settings {
     double temperature, top_p, min_p, frequency_penalty, presence_penalty, repeat_penalty;
-    int64_t top_k, max_tokens, n_logprobs;
-    int64_t n;
+    int64_t top_k, max_tokens, n_logprobs, n_prompt_logprobs;
+    int64_t n, min_tokens;
     bool has_seed, ignore_end, wants_ids;
+    bool echo; // the prompt stands before the answer
     uint64_t seed;
 };
 
@@ -51,6 +52,7 @@ struct batch_row {
     const struct value *schema;                // response_format: json_schema; NULL: none
     const struct value *stops[ROW_STOPS_MOST]; // strings
     int n_stops;
+    const struct value *stop_ids; // stop_token_ids, a list of whole numbers; NULL: none
 };
 
 // Parses a record. *row must be zero-initialised. On an error *code is its kind, such as "invalid_json", and fields

@@ -4,6 +4,7 @@
 #include "engine/sample/candidates.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 float logprobs_of(const float *logits, int n_vocab, int32_t token, struct candidate *top, int n)
 {
@@ -22,4 +23,51 @@ float logprobs_of(const float *logits, int n_vocab, int32_t token, struct candid
     for (int i = 0; i < kept; i++)
         top[i].logit = (float)(top[i].logit - total);
     return (float)(logits[token] - total);
+}
+
+int logprobs_rank(const float *logits, int n_vocab, int32_t token)
+{
+    int rank = 1;
+    for (int32_t id = 0; id < token; id++)
+        rank += logits[id] >= logits[token];
+    for (int32_t id = token + 1; id < n_vocab; id++)
+        rank += logits[id] > logits[token];
+    return rank;
+}
+
+// --- the scores of a text ---
+
+int text_scores_new(struct text_scores *s, int n_tokens, int n_top, struct error *err)
+{
+    size_t n = (size_t)n_tokens, n_all = n * (size_t)n_top;
+    s->n_tokens = n_tokens;
+    s->n_top = n_top;
+    s->n_scored = 0;
+    s->logprobs = calloc(n + 1, sizeof *s->logprobs);
+    s->ranks = calloc(n + 1, sizeof *s->ranks);
+    s->top = calloc(n_all + 1, sizeof *s->top);
+    if (s->logprobs && s->ranks && s->top)
+        return 0;
+    text_scores_free(s);
+    return fail(err, E_MEMORY, "no memory for the log-probabilities of %d tokens", n_tokens);
+}
+
+void text_scores_free(struct text_scores *s)
+{
+    free(s->logprobs);
+    free(s->ranks);
+    free(s->top);
+    *s = (struct text_scores){0};
+}
+
+void text_scores_add(struct text_scores *s, const float *logits, int n_vocab, int32_t token)
+{
+    int at = ++s->n_scored;
+    s->logprobs[at] = logprobs_of(logits, n_vocab, token, s->top + (ptrdiff_t)at * s->n_top, s->n_top);
+    s->ranks[at] = logprobs_rank(logits, n_vocab, token);
+}
+
+bool text_scores_done(const struct text_scores *s)
+{
+    return s->n_scored >= s->n_tokens - 1;
 }

@@ -156,6 +156,14 @@ void sampler_ban(struct sampler *s, int32_t token)
     s->n_banned++;
 }
 
+void sampler_unban(struct sampler *s, int32_t token)
+{
+    if (token < 0 || token >= s->n_vocab || !is_banned(s, token))
+        return;
+    s->banned[token / 32] &= ~(1u << (token % 32));
+    s->n_banned--;
+}
+
 // --- the vocabulary, block by block ---
 
 // A bit for each token of block b: whether it is allowed and not banned.

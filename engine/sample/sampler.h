@@ -23,8 +23,9 @@ struct sampler;
 int sampler_new(struct sampler **out, const struct sampler_params *p, int n_vocab, struct sampler_scratch *scratch,
                 struct error *err);
 void sampler_free(struct sampler *s); // NULL is fine
-// Excludes a token: it is never chosen.
+// Excludes a token: it is never chosen, until it is allowed again.
 void sampler_ban(struct sampler *s, int32_t token);
+void sampler_unban(struct sampler *s, int32_t token);
 // Chooses the token at `position` from its logits. history: the n tokens before it, all of them in the vocabulary.
 // allowed: a bit mask of the allowed tokens, in which token i is bit i % 32 of word i / 32; NULL: all tokens. Returns
 // -1 when no token can be chosen, because none is allowed or none has a finite logit. To be called once for each

@@ -1,0 +1,310 @@
+// Tests what quern batch has for evaluation harnesses: log-probabilities of prompts, other ends of answers, forms of
+// answers, tools that must be called, and messages that are continued.
+#include "tests/batch_rows.h"
+
+#include <math.h>
+
+TestSuite(batch_evals, .init = rig_open, .fini = rig_close, .timeout = 120);
+
+enum { N_VOCAB = 600 };
+
+static double number_at(const cJSON *list, int i)
+{
+    const cJSON *v = cJSON_GetArrayItem(list, i);
+    cr_assert(cJSON_IsNumber(v), "entry %d", i);
+    return v->valuedouble;
+}
+
+static const char *string_at(const cJSON *v, const char *key)
+{
+    const char *text = cJSON_GetStringValue(at(v, key));
+    cr_assert(text, "no text in %s", key);
+    return text;
+}
+
+static int usage_of(const cJSON *row, const char *key)
+{
+    return at(at(at(at(row, "response"), "body"), "usage"), key)->valueint;
+}
+
+// --- log-probabilities of prompts ---
+
+// The logits behind each of n ids, as `quern logits` has them; [n][N_VOCAB], to be freed.
+static float *logits_of(const int32_t *ids, int n)
+{
+    int32_t head[] = {n, N_VOCAB};
+    float *logits = calloc((size_t)n * N_VOCAB, sizeof *logits);
+    FILE *f = fopen("ids", "wb");
+    fwrite(head, sizeof head, 1, f);
+    fwrite(ids, sizeof *ids, (size_t)n, f);
+    fclose(f);
+    cr_assert_eq(shell("$Q logits --ids ids -o logits"), 0);
+    f = fopen("logits", "rb");
+    cr_assert_eq(fseek(f, (long)(8 + 4 * n), SEEK_SET), 0);
+    cr_assert_eq(fread(logits, N_VOCAB * sizeof *logits, (size_t)n, f), (size_t)n);
+    fclose(f);
+    return logits;
+}
+
+static double logprob_of(const float *logits, int token)
+{
+    double sum = 0;
+    for (int i = 0; i < N_VOCAB; i++)
+        sum += exp((double)logits[i]);
+    return (double)logits[token] - log(sum);
+}
+
+static double greatest_of(const float *logits)
+{
+    double best = -INFINITY;
+    for (int i = 0; i < N_VOCAB; i++)
+        best = fmax(best, logprob_of(logits, i));
+    return best;
+}
+
+static double greatest_in(const cJSON *dict)
+{
+    double best = -INFINITY;
+    for (const cJSON *v = dict->child; v; v = v->next)
+        best = fmax(best, v->valuedouble);
+    return best;
+}
+
+static const int32_t some_ids[] = {5, 260, 261, 300, 301, 5, 300, 599, 260, 400, 401};
+
+static void print_ids(char *out, size_t room)
+{
+    *out = '\0';
+    for (size_t i = 0; i < COUNT_OF(some_ids); i++)
+        snprintf(out + strlen(out), room - strlen(out), "%s%d", i ? "," : "", some_ids[i]);
+}
+
+// As a harness asks for the likelihood of a text: with or without a token behind it, which it cuts off.
+Test(batch_evals, echo_gives_the_log_probabilities_that_the_logits_have)
+{
+    enum { N = COUNT_OF(some_ids) };
+    char ids[200], lines[1024];
+    print_ids(ids, sizeof ids);
+    snprintf(lines, sizeof lines,
+             "{\"prompt\":[%s],\"max_tokens\":0,\"logprobs\":1,\"echo\":true}\n"
+             "{\"prompt\":[[1,2],[%s]],\"max_tokens\":1,\"logprobs\":1,\"echo\":true,\"temperature\":0}\n",
+             ids, ids);
+    write_text("in", lines);
+    cr_assert_eq(shell("$Q batch in -o out --format jsonl"), 0);
+    float *logits = logits_of(some_ids, N);
+    cJSON *rows[] = {row_of("out", 1), row_of("out", 2)};
+    for (int r = 0; r < 2; r++) {
+        const cJSON *logprobs = at(choice_of(rows[r], r), "logprobs"), *own = at(logprobs, "token_logprobs");
+        cr_assert_eq(cJSON_GetArraySize(own), N + r);
+        cr_assert_eq(cJSON_GetArraySize(at(logprobs, "tokens")), N + r);
+        cr_assert_eq(cJSON_GetArraySize(at(logprobs, "text_offset")), N + r);
+        cr_assert(cJSON_IsNull(cJSON_GetArrayItem(own, 0)));
+        cr_assert(cJSON_IsNull(cJSON_GetArrayItem(at(logprobs, "top_logprobs"), 0)));
+        for (int i = 1; i < N; i++) {
+            const float *before = logits + (size_t)(i - 1) * N_VOCAB;
+            cr_expect_float_eq(number_at(own, i), logprob_of(before, some_ids[i]), 1e-5, "row %d, token %d", r, i);
+            cr_expect_float_eq(greatest_in(cJSON_GetArrayItem(at(logprobs, "top_logprobs"), i)), greatest_of(before),
+                               1e-5);
+        }
+    }
+    cr_assert_eq(usage_of(rows[0], "prompt_tokens"), N);
+    cr_assert_eq(usage_of(rows[0], "completion_tokens"), 0);
+    cr_assert_eq(usage_of(rows[1], "prompt_tokens"), N + 2);
+    cr_assert_str_eq(string_at(choice_of(rows[0], 0), "finish_reason"), "length");
+    for (int r = 0; r < 2; r++)
+        cJSON_Delete(rows[r]);
+    free(logits);
+}
+
+// Without it, a harness that cuts off the last token would cut off one of the prompt.
+Test(batch_evals, with_echo_the_token_that_ends_an_answer_is_listed)
+{
+    write_text("in", "{\"prompt\":[5,6,7],\"max_tokens\":1,\"logprobs\":2,\"echo\":true,\"logit_bias\":{\"2\":100}}\n"
+                     "{\"prompt\":[5,6,7],\"max_tokens\":1,\"logprobs\":2,\"logit_bias\":{\"2\":100}}\n");
+    cr_assert_eq(shell("$Q batch in -o out --format jsonl"), 0);
+    for (int i = 0; i < 2; i++) {
+        cJSON *row = row_of("out", i + 1);
+        const cJSON *own = at(at(choice_of(row, 0), "logprobs"), "token_logprobs");
+        cr_assert_str_eq(string_at(choice_of(row, 0), "finish_reason"), "stop");
+        cr_assert_eq(usage_of(row, "completion_tokens"), 0);
+        cr_assert_eq(cJSON_GetArraySize(own), i ? 0 : 4);
+        cJSON_Delete(row);
+    }
+}
+
+Test(batch_evals, echo_puts_the_prompt_before_the_answer)
+{
+    write_text("in", "{\"prompt\":\"one two\",\"max_tokens\":5,\"temperature\":0,\"ignore_eos\":true}\n"
+                     "{\"prompt\":[\"x\",\"one two\"],\"max_tokens\":5,\"temperature\":0,\"ignore_eos\":true,\"echo\":"
+                     "true,\"logprobs\":0}\n"
+                     "{\"prompt\":\"one two\",\"max_tokens\":0,\"echo\":true}\n");
+    cr_assert_eq(shell("$Q batch in -o out --format jsonl"), 0);
+    cJSON *rows[] = {row_of("out", 1), row_of("out", 2), row_of("out", 3)};
+    char wanted[200];
+    snprintf(wanted, sizeof wanted, "one two%s", string_at(choice_of(rows[0], 0), "text"));
+    cr_assert_str_eq(string_at(choice_of(rows[1], 1), "text"), wanted);
+    cr_assert_str_eq(string_at(choice_of(rows[2], 0), "text"), "one two");
+    const cJSON *offsets = at(at(choice_of(rows[1], 1), "logprobs"), "text_offset");
+    int n = cJSON_GetArraySize(offsets);
+    cr_assert_eq(number_at(offsets, 0), 0);
+    cr_assert_eq(number_at(offsets, n - 5), strlen("one two"));
+    for (int i = 1; i < n; i++)
+        cr_assert_geq(number_at(offsets, i), number_at(offsets, i - 1));
+    for (int i = 0; i < 3; i++)
+        cJSON_Delete(rows[i]);
+}
+
+Test(batch_evals, prompt_logprobs_name_each_token_and_the_most_likely_ones)
+{
+    enum { N = COUNT_OF(some_ids) };
+    char ids[200], lines[1024];
+    print_ids(ids, sizeof ids);
+    snprintf(lines, sizeof lines,
+             "{\"prompt\":[%s],\"max_tokens\":1,\"prompt_logprobs\":3,\"n\":2}\n"
+             "{\"messages\":[{\"role\":\"user\",\"content\":\"a b c\"}],\"max_tokens\":1,\"prompt_logprobs\":0}\n",
+             ids);
+    write_text("in", lines);
+    write_text("t.jinja", "{% for m in messages %}{{ m.content }}{% endfor %}");
+    cr_assert_eq(shell("$Q batch in -o out --format jsonl --chat-template-file t.jinja"), 0);
+    float *logits = logits_of(some_ids, N);
+    cJSON *row = row_of("out", 1), *chat = row_of("out", 2);
+    for (int c = 0; c < 2; c++) {
+        const cJSON *list = at(choice_of(row, c), "prompt_logprobs");
+        cr_assert_eq(cJSON_GetArraySize(list), N);
+        cr_assert(cJSON_IsNull(cJSON_GetArrayItem(list, 0)));
+        for (int i = 1; i < N; i++) {
+            const float *before = logits + (size_t)(i - 1) * N_VOCAB;
+            const cJSON *dict = cJSON_GetArrayItem(list, i);
+            bool ranks[5] = {0};
+            char own[16];
+            snprintf(own, sizeof own, "%d", some_ids[i]);
+            cr_assert(at(dict, own));
+            for (const cJSON *v = dict->child; v; v = v->next) {
+                int rank = at(v, "rank")->valueint, greater = 0;
+                for (int t = 0; t < N_VOCAB; t++)
+                    greater += before[t] > before[atoi(v->string)];
+                cr_expect_eq(rank, greater + 1);
+                cr_expect_float_eq(at(v, "logprob")->valuedouble, logprob_of(before, atoi(v->string)), 1e-5);
+                cr_assert(cJSON_IsString(at(v, "decoded_token")));
+                ranks[MIN(rank, 4)] = true;
+            }
+            cr_assert(ranks[1] && ranks[2] && ranks[3], "token %d", i);
+        }
+    }
+    const cJSON *list = at(at(at(chat, "response"), "body"), "prompt_logprobs");
+    cr_assert_eq(cJSON_GetArraySize(list), usage_of(chat, "prompt_tokens"));
+    cr_assert_eq(cJSON_GetArraySize(cJSON_GetArrayItem(list, 1)), 1);
+    cJSON_Delete(row);
+    cJSON_Delete(chat);
+    free(logits);
+}
+
+// Rows that begin alike, of which some want the log-probabilities of all of it, and some share it.
+static void write_scored_rows(const char *path, int n)
+{
+    FILE *f = fopen(path, "w");
+    cr_assert(f);
+    for (int i = 0; i < n; i++) {
+        fprintf(f, "{\"custom_id\":\"%d\",\"prompt\":\"", i);
+        for (int j = 0; j < 40 + i % 5 * 20; j++)
+            fprintf(f, "same%d ", j);
+        fprintf(f, "end %d\",\"max_tokens\":%d%s%s%s}\n", i, i % 4 * 3,
+                i % 3 == 1 ? ",\"echo\":true,\"logprobs\":2" : "", i % 3 == 2 ? ",\"prompt_logprobs\":1" : "",
+                i % 5 ? "" : ",\"n\":3");
+    }
+    cr_assert_eq(fclose(f), 0);
+}
+
+Test(batch_evals, log_probabilities_are_the_same_bytes_whatever_ran_beside)
+{
+    static const char *const flags[] = {"-np 1 -t 1", "-np 8 -t 2", "-np 3 -ub 8", "-np 8 -ub 512 --kv-memory 1M",
+                                        "-np 2 -ub 2"};
+    write_scored_rows("in.jsonl", 24);
+    for (size_t i = 0; i < COUNT_OF(flags); i++) {
+        cr_assert_eq(shell("rm -f out out.*; $Q batch in.jsonl -o out %s", flags[i]), 0, "%s", flags[i]);
+        if (!i)
+            cr_assert_eq(shell("cp out first"), 0);
+        cr_assert(same_files("first", "out"), "%s", flags[i]);
+    }
+}
+
+// --- the ends of answers ---
+
+// The ids of a greedy answer of n tokens.
+static void greedy_ids(int *id, int n)
+{
+    char line[200];
+    snprintf(line, sizeof line,
+             "{\"prompt\":[5,6,7],\"max_tokens\":%d,\"temperature\":0,\"ignore_eos\":true,\"return_token_ids\":true}\n",
+             n);
+    write_text("greedy.jsonl", line);
+    cr_assert_eq(shell("$Q batch greedy.jsonl -o greedy"), 0);
+    cJSON *row = row_of("greedy", 1);
+    for (int i = 0; i < n; i++)
+        id[i] = (int)number_at(at(choice_of(row, 0), "token_ids"), i);
+    cJSON_Delete(row);
+}
+
+static int first_of(const int *id, int token)
+{
+    int i = 0;
+    while (id[i] != token)
+        i++;
+    return i;
+}
+
+Test(batch_evals, an_answer_ends_at_a_stop_token_that_is_not_part_of_it)
+{
+    int id[12];
+    char lines[1024];
+    greedy_ids(id, 12);
+    int last = first_of(id, id[8]);
+    snprintf(lines, sizeof lines,
+             "{\"prompt\":[5,6,7],\"max_tokens\":12,\"temperature\":0,\"ignore_eos\":true,\"return_token_ids\":true,"
+             "\"stop_token_ids\":[599,%d]}\n{\"prompt\":[5],\"stop_token_ids\":[600]}\n",
+             id[last]);
+    write_text("in", lines);
+    cr_assert_eq(shell("$Q batch in -o out --format jsonl"), 1);
+    cJSON *row = row_of("out", 1);
+    cr_assert_eq(cJSON_GetArraySize(at(choice_of(row, 0), "token_ids")), last);
+    cr_assert_str_eq(string_at(choice_of(row, 0), "finish_reason"), "stop");
+    cr_assert_eq(at(choice_of(row, 0), "stop_reason")->valueint, id[last]);
+    cr_assert_eq(usage_of(row, "completion_tokens"), last);
+    expect_error("out", 2, "invalid_request", "stop_token_ids: 600");
+    cJSON_Delete(row);
+}
+
+Test(batch_evals, nothing_ends_an_answer_before_its_least_length)
+{
+    // token 2 ends an answer, and its bias makes it the most likely one everywhere
+    write_text("in", "{\"prompt\":[5,6,7],\"max_tokens\":20,\"min_tokens\":7,\"logit_bias\":{\"2\":100}}\n"
+                     "{\"prompt\":[5,6,7],\"max_tokens\":20,\"min_tokens\":7,\"logit_bias\":{\"300\":100},\"stop_token_"
+                     "ids\":[300]}\n"
+                     "{\"prompt\":[5,6,7],\"max_tokens\":9,\"min_tokens\":7,\"logit_bias\":{\"300\":100},"
+                     "\"ignore_eos\":true,\"return_token_ids\":true}\n"
+                     "{\"prompt\":[5],\"max_tokens\":2,\"min_tokens\":3}\n");
+    cr_assert_eq(shell("$Q batch in -o out --format jsonl --temp 0"), 1);
+    for (int i = 1; i <= 2; i++) {
+        cJSON *row = row_of("out", i);
+        cr_assert_eq(usage_of(row, "completion_tokens"), 7, "row %d", i);
+        cr_assert_str_eq(string_at(choice_of(row, 0), "finish_reason"), "stop");
+        cJSON_Delete(row);
+    }
+    expect_error("out", 4, "invalid_request", "min_tokens: 3, where max_tokens is 2");
+    // the text of token 300 stops an answer, but only behind the first tokens
+    cJSON *row = row_of("out", 3);
+    char *piece = strdup(string_at(choice_of(row, 0), "text")), line[400];
+    size_t n = strlen(piece) / 9;
+    cr_assert(n > 0 && strlen(piece) == 9 * n && strchr("abcdefghijklmnopqrstuvwxyz ", piece[0]), "%s", piece);
+    snprintf(line, sizeof line,
+             "{\"prompt\":[5,6,7],\"max_tokens\":9,\"min_tokens\":7,\"logit_bias\":{\"300\":100},\"stop\":\"%.*s\"}\n",
+             (int)n, piece);
+    write_text("in2.jsonl", line);
+    cr_assert_eq(shell("$Q batch in2.jsonl -o out2 --temp 0"), 0);
+    cJSON *stopped = row_of("out2", 1);
+    cr_assert_eq(strlen(string_at(choice_of(stopped, 0), "text")), 7 * n);
+    cr_assert_str_eq(string_at(choice_of(stopped, 0), "finish_reason"), "stop");
+    free(piece);
+    cJSON_Delete(row);
+    cJSON_Delete(stopped);
+}
