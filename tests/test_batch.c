@@ -149,7 +149,7 @@ Test(batch, fields_of_other_engines_are_taken_or_passed_over)
         "{\"custom_id\":\"2\",\"prompt\":\"x\",\"max_tokens\":300,\"guided_json\":\"{\\\"enum\\\":[7]}\"}\n"
         "{\"custom_id\":\"3\",\"prompt\":\"x\",\"max_tokens\":300,\"structured_outputs\":{\"json\":{\"enum\":[7]},"
         "\"regex\":null}}\n"
-        "{\"custom_id\":\"4\",\"prompt\":\"x\",\"structured_outputs\":{\"regex\":\"a\"}}\n"
+        "{\"custom_id\":\"4\",\"prompt\":\"x\",\"structured_outputs\":{\"structural_tag\":\"a\"}}\n"
         "{\"custom_id\":\"5\",\"prompt\":\"x\",\"max_tokens\":1,\"min_frob\":2}\n"
         "{\"custom_id\":\"6\",\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"max_tokens\":1}\n"
         "{\"custom_id\":\"7\",\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"max_tokens\":1,"
@@ -160,7 +160,7 @@ Test(batch, fields_of_other_engines_are_taken_or_passed_over)
         cr_assert_str_eq(cJSON_GetStringValue(at(choice_of(row, 0), "text")), "7", "row %d", i);
         cJSON_Delete(row);
     }
-    expect_error("out", 4, "invalid_request", "structured_outputs.regex: only json is supported");
+    expect_error("out", 4, "invalid_request", "structured_outputs.structural_tag: not supported");
     expect_error("out", 5, "invalid_request", "min_frob");
     int n_prompt[2];
     for (int i = 0; i < 2; i++) {

@@ -308,3 +308,52 @@ Test(batch_evals, nothing_ends_an_answer_before_its_least_length)
     cJSON_Delete(row);
     cJSON_Delete(stopped);
 }
+
+// --- forms of answers ---
+
+Test(batch_evals, answers_have_the_forms_of_other_engines)
+{
+    static const struct {
+        const char *fields, *answer; // answer NULL: the row fails with the error
+        const char *error;
+    } cases[] = {
+        {"\"grammar\":\"root ::= \\\"ab\\\" [c]\"", "abc", NULL},
+        {"\"guided_grammar\":\"root ::= \\\"x\\\"{3}\"", "xxx", NULL},
+        {"\"guided_regex\":\"a{4}\"", "aaaa", NULL},
+        {"\"guided_choice\":[\"one\"]", "one", NULL},
+        {"\"structured_outputs\":{\"choice\":[\"one\\\"\"]}", "one\"", NULL},
+        {"\"structured_outputs\":{\"regex\":\"^[b]c$\",\"json\":null}", "bc", NULL},
+        {"\"structured_outputs\":{\"grammar\":\"root ::= \\\"y\\\"\"}", "y", NULL},
+        {"\"structured_outputs\":{\"json_object\":false},\"guided_choice\":[\"z\"]", "z", NULL},
+        {"\"guided_regex\":\"(a\"", NULL, "pattern: column 1"},
+        {"\"guided_regex\":7", NULL, "guided_regex: integer where a string is wanted"},
+        {"\"grammar\":\"root := x\"", NULL, "grammar: line 1"},
+        {"\"grammar\":\"\"", NULL, "grammar: an empty string"},
+        {"\"guided_choice\":[]", NULL, "guided_choice: array where a list of strings is wanted"},
+        {"\"guided_choice\":[1]", NULL, "guided_choice: integer where a string is wanted"},
+        {"\"guided_choice\":[\"a\"],\"guided_regex\":\"a\"", NULL, "the body asks for another form"},
+        {"\"structured_outputs\":{\"regex\":\"a\",\"choice\":[\"b\"]}", NULL,
+         "structured_outputs.choice: the body asks for another form"},
+        {"\"structured_outputs\":{\"disable_any_whitespace\":true}", NULL,
+         "structured_outputs.disable_any_whitespace: not supported"},
+    };
+    FILE *f = fopen("in.jsonl", "w");
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        fprintf(f, "{\"prompt\":\"x\",\"max_tokens\":60,%s}\n", cases[i].fields);
+    fprintf(f, "{\"prompt\":\"x\",\"max_tokens\":900,\"structured_outputs\":{\"json_object\":true}}\n");
+    fclose(f);
+    cr_assert_eq(shell("$Q batch in.jsonl -o out"), 1);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        cJSON *row = row_of("out", (int)i + 1);
+        if (cases[i].answer)
+            cr_expect_str_eq(string_at(choice_of(row, 0), "text"), cases[i].answer, "%s", cases[i].fields);
+        else
+            cr_expect(strstr(string_at(at(row, "error"), "message"), cases[i].error), "%s: %s", cases[i].fields,
+                      string_at(at(row, "error"), "message"));
+        cJSON_Delete(row);
+    }
+    cJSON *row = row_of("out", COUNT_OF(cases) + 1), *object = cJSON_Parse(string_at(choice_of(row, 0), "text"));
+    cr_expect(cJSON_IsObject(object));
+    cJSON_Delete(object);
+    cJSON_Delete(row);
+}

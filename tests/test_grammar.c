@@ -107,6 +107,53 @@ Test(gbnf, refuses_by_line_and_column)
     rig_end(&r);
 }
 
+static bool rig_plain(struct rig *r, const char *pattern, const struct str *list, size_t n)
+{
+    rig_drop(r);
+    int status = pattern ? grammar_from_regex(&r->g, r->v, str_from(pattern), &r->err)
+                         : grammar_from_texts(&r->g, r->v, list, n, &r->err);
+    return !status && constraint_new(&r->c, r->g, NULL, &r->err) == 0;
+}
+
+Test(plain_texts, match_a_pattern_as_a_whole_with_or_without_anchors)
+{
+    static const struct {
+        const char *pattern, *yes, *no;
+    } cases[] = {
+        {"[0-9]{3}", "123", "12|1234|a123|\1"},
+        {"^[0-9]{3}$", "123", "1234|a123"},
+        {"a+(b)?", "a|ab|aaab", "\1|b|abb|cab"},
+        {"^a$|b", "a|b", "ab|bb|xb"},
+        {"yes", "yes", "y|yesno|ayes"},
+        {"(?:^|x)a", "a|xa", "ya|ba|aa"},
+        {"(?=.*b)[ab]{3}", "aab|bbb|bab", "aaa|ab|abab"},
+        {"(?!b)[ab]{2}$", "aa|ab", "ba|bb|a"},
+        {"\\(\\d+\\)", "(1)|(22)", "()|1"},
+    };
+    struct rig r;
+    rig_begin(&r);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        cr_assert(rig_plain(&r, cases[i].pattern, NULL, 0), "%s: %s", cases[i].pattern, r.err.text);
+        check_texts(&r, cases[i].pattern, cases[i].yes, true);
+        check_texts(&r, cases[i].pattern, cases[i].no, false);
+    }
+    cr_expect(!rig_plain(&r, "a(b", NULL, 0));
+    cr_expect(!rig_plain(&r, "a\\1", NULL, 0));
+    cr_expect(!rig_plain(&r, "[^\\s\\S]", NULL, 0));
+    rig_end(&r);
+}
+
+Test(plain_texts, are_those_of_a_list)
+{
+    const struct str list[] = {STR_LIT("yes"), STR_LIT("no"), STR_LIT("\"é\\\n"), STR_LIT("yes, of course")};
+    struct rig r;
+    rig_begin(&r);
+    cr_assert(rig_plain(&r, NULL, list, COUNT_OF(list)), "%s", r.err.text);
+    check_texts(&r, "list", "yes|no|\"é\\\n|yes, of course", true);
+    check_texts(&r, "list", "\1|ye|noyes|yes, |é", false);
+    rig_end(&r);
+}
+
 // Two ways to read each letter, which are told apart at the end alone.
 static const char two_ways[] =
     "root ::= a | b\na ::= \"a\" (a \"x\" | b \"y\") | \"c\"\nb ::= \"a\" (a \"x\" | b \"y\") | \"d\"";

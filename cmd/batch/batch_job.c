@@ -302,9 +302,9 @@ static int take_rules(struct batch_job *job, const struct batch_context *c, cons
 {
     struct answer_rule_options o = {.grammar = c->constrained.grammar, .budget = c->options->think_budget};
     *code = "invalid_schema";
-    if (job->row.schema || job->row.wants_json) {
+    if (job->row.guide != GUIDE_NONE) {
         job->schemas = c->schemas;
-        if (batch_schemas_take(c->schemas, job->row.schema, &job->schema, err))
+        if (batch_schemas_take(c->schemas, job->row.guide, job->row.guide_value, &job->schema, err))
             return -1;
         o.grammar = job->schema->grammar;
     }
@@ -409,7 +409,7 @@ int batch_job_print(struct batch_job *job, const struct batch_context *c, struct
                     struct error *err)
 {
     static const char cut[] =
-        "the answer was cut before it was what response_format asks for; a larger max_tokens may help";
+        "the answer was cut before it had the form that the row asks for; a larger max_tokens may help";
     for (int i = 0; i < job->n_requests; i++) {
         const struct error *e = &job->requests[i].error;
         if (e->code == E_OK)

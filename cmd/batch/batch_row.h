@@ -23,6 +23,10 @@ struct row_form {
     int n_fields;
 };
 
+// What says which form an answer has: nothing, any JSON object, a JSON Schema, GBNF, a regular expression that the whole
+// answer matches, or a list of answers.
+enum row_guide { GUIDE_NONE, GUIDE_OBJECT, GUIDE_SCHEMA, GUIDE_GRAMMAR, GUIDE_REGEX, GUIDE_CHOICE };
+
 // The sampling settings of a body. NAN and -1 mean that it does not set a value.
 struct row_settings {
     double temperature, top_p, min_p, frequency_penalty, presence_penalty, repeat_penalty;
@@ -46,10 +50,10 @@ struct batch_row {
     const struct value
         *prompt;              // of a completion: a string, a list of strings, a list of ids, or a list of lists of ids
     const struct value *bias; // logit_bias, a dict; NULL: none
-    bool wants_json;          // response_format asks for any JSON
     bool ignore_unknown;      // see struct row_form
     bool no_answer_begun;     // add_generation_prompt is false: the prompt ends behind the last message
-    const struct value *schema;                // response_format: json_schema; NULL: none
+    enum row_guide guide;
+    const struct value *guide_value;           // the schema, the text, or the list of strings; NULL: none
     const struct value *stops[ROW_STOPS_MOST]; // strings
     int n_stops;
     const struct value *stop_ids; // stop_token_ids, a list of whole numbers; NULL: none

@@ -1,4 +1,4 @@
-// The grammars of the rows' schemas: compiled once, kept in SCHEMAS_KEPT slots by the text of the schema, and replaced
+// The grammars of the rows' guides: compiled once, kept in SCHEMAS_KEPT slots by the text of the guide, and replaced
 // when another one is needed, the least recently used first. A slot that a row holds is never replaced.
 #include "cmd/batch/batch_schema.h"
 #include "cmd/terminal/terminal.h"
@@ -35,23 +35,54 @@ static int place_for_another(const struct batch_schemas *s)
     return best;
 }
 
-static int compile(struct batch_schemas *s, struct str text, struct batch_schema **out, struct error *err)
+static int compile_choice(struct grammar **out, const struct grammar_vocab *vocab, const struct value *list,
+                          struct error *err)
+{
+    size_t n = value_count(list);
+    struct str *texts = calloc(n + 1, sizeof *texts);
+    if (!texts)
+        return fail(err, E_MEMORY, "no memory for %zu answers", n);
+    for (size_t i = 0; i < n; i++)
+        texts[i] = list->list->items[i].text;
+    int status = grammar_from_texts(out, vocab, texts, n, err);
+    free(texts);
+    return status;
+}
+
+static int compile_guide(struct grammar **out, const struct grammar_vocab *vocab, enum row_guide guide,
+                         const struct value *v, struct str text, struct error *err)
+{
+    if (guide == GUIDE_GRAMMAR)
+        return grammar_from_gbnf(out, vocab, text, err);
+    if (guide == GUIDE_REGEX)
+        return grammar_from_regex(out, vocab, text, err);
+    if (guide == GUIDE_CHOICE)
+        return compile_choice(out, vocab, v, err);
+    return grammar_from_schema(out, vocab, text, NULL, err);
+}
+
+static void note_passed_over(struct batch_schemas *s, const struct grammar *g)
+{
+    if (!grammar_passed_over(g) || s->noted)
+        return;
+    terminal_note("quern: note: a row's schema: what demands nothing of an answer is passed over: %s",
+                  grammar_passed_over(g));
+    s->noted = true;
+}
+
+static int compile(struct batch_schemas *s, enum row_guide guide, const struct value *v, struct str text,
+                   struct batch_schema **out, struct error *err)
 {
     if (!s->vocab && grammar_vocab_new(&s->vocab, s->tokenizer, s->n_vocab, err))
         return -1;
     struct batch_schema *made = calloc(1, sizeof *made);
     if (!made)
         return fail(err, E_MEMORY, "no memory for a schema");
-    made->id = digest_of(text);
-    if (grammar_from_schema(&made->grammar, s->vocab, text, NULL, err)) {
+    if (compile_guide(&made->grammar, s->vocab, guide, v, text, err)) {
         free(made);
         return -1;
     }
-    if (grammar_passed_over(made->grammar) && !s->noted) {
-        terminal_note("quern: note: a row's schema: what demands nothing of an answer is passed over: %s",
-                      grammar_passed_over(made->grammar));
-        s->noted = true;
-    }
+    note_passed_over(s, made->grammar);
     *out = made;
     return 0;
 }
@@ -64,29 +95,55 @@ static struct batch_schema *find(const struct batch_schemas *s, struct digest_va
     return NULL;
 }
 
-int batch_schemas_take(struct batch_schemas *s, const struct value *schema, struct batch_schema **out,
+// The text that a guide stands for: the same for equal guides.
+static int guide_text(enum row_guide guide, const struct value *v, struct text *out, struct error *err)
+{
+    if (guide == GUIDE_OBJECT)
+        text_print(out, "{\"type\": \"object\", \"additionalProperties\": true}");
+    else if (guide == GUIDE_GRAMMAR || guide == GUIDE_REGEX)
+        text_append(out, v->text);
+    else if (json_write_text(v, NULL, out, err))
+        return -1;
+    return out->failed ? fail(err, E_MEMORY, "no memory for a schema") : 0;
+}
+
+static struct digest_value guide_id(enum row_guide guide, struct str text)
+{
+    struct digest d = {0};
+    digest_add(&d, &guide, sizeof guide);
+    digest_add(&d, text.data, text.len);
+    return digest_end(&d);
+}
+
+static int take(struct batch_schemas *s, enum row_guide guide, const struct value *v, struct str text,
+                struct batch_schema **out, struct error *err)
+{
+    const struct digest_value id = guide_id(guide, text);
+    *out = find(s, id);
+    if (*out)
+        return 0;
+    if (compile(s, guide, v, text, out, err))
+        return -1;
+    (*out)->id = id;
+    int place = place_for_another(s);
+    if (place >= 0) {
+        schema_free(s->kept[place]);
+        s->kept[place] = *out;
+    }
+    return 0;
+}
+
+int batch_schemas_take(struct batch_schemas *s, enum row_guide guide, const struct value *v, struct batch_schema **out,
                        struct error *err)
 {
     struct text text = {0};
-    int status = 0;
-    if (schema)
-        status = json_write_text(schema, NULL, &text, err);
-    else
-        text_print(&text, "{\"type\": \"object\", \"additionalProperties\": true}");
-    if (!status && text.failed)
-        status = fail(err, E_MEMORY, "no memory for a schema");
-    struct str view = {text.data, text.size};
-    *out = status ? NULL : find(s, digest_of(view));
-    if (!status && !*out && !(status = compile(s, view, out, err))) {
-        int place = place_for_another(s);
-        if (place >= 0) {
-            schema_free(s->kept[place]);
-            s->kept[place] = *out;
-        }
-    }
+    int status =
+        guide_text(guide, v, &text, err) || take(s, guide, v, (struct str){text.data, text.size}, out, err) ? -1 : 0;
     text_free(&text);
-    if (status)
+    if (status) {
+        *out = NULL;
         return -1;
+    }
     (*out)->n_users++;
     (*out)->last_use = ++s->n_uses;
     return 0;

@@ -1,11 +1,12 @@
-// Grammars of rows that ask for JSON or give a schema. A grammar is compiled once for all rows with the same schema;
-// each answer has its own state in it.
+// Grammars of rows that ask for a form of their answers. A grammar is compiled once for all rows with the same schema,
+// GBNF, regular expression or list of answers; each answer has its own state in it.
 //
 // Ownership: a store owns its grammars; one that a row holds stays until the row releases it. Threads: the main
 // thread.
 #ifndef QUERN_BATCH_SCHEMA_H
 #define QUERN_BATCH_SCHEMA_H
 
+#include "cmd/batch/batch_row.h"
 #include "cmd/digest.h"
 #include "engine/generate.h"
 #include "engine/grammar/grammar.h"
@@ -14,7 +15,7 @@
 enum { SCHEMAS_KEPT = 32 };
 
 struct batch_schema {
-    struct digest_value id;  // fingerprint of the schema's text
+    struct digest_value id;  // fingerprint of the guide and its text
     struct grammar *grammar; // NULL: an empty slot
     int n_users;
     int64_t last_use;
@@ -29,8 +30,9 @@ struct batch_schemas {
 };
 void batch_schemas_free(struct batch_schemas *s);
 
-// The grammar of a schema; schema NULL: any JSON object. E_USAGE names the place in a schema that cannot be enforced.
-int batch_schemas_take(struct batch_schemas *s, const struct value *schema, struct batch_schema **out,
+// The grammar of a row's guide, which is not GUIDE_NONE, and its value. E_USAGE names the place in it that cannot be
+// enforced.
+int batch_schemas_take(struct batch_schemas *s, enum row_guide guide, const struct value *v, struct batch_schema **out,
                        struct error *err);
 void batch_schemas_release(struct batch_schemas *s, struct batch_schema *schema); // NULL is allowed
 

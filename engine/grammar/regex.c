@@ -19,7 +19,8 @@ struct regex {
     const char *begin, *at, *end;
     int nested;
     bool has_anchors;
-    expr_id rest; // what may follow the pattern
+    expr_id rest;   // what may follow the pattern
+    expr_id behind; // what may follow a lookahead
     struct error *err;
 };
 
@@ -475,7 +476,7 @@ static int take_sequence(struct regex *r, expr_id *out)
     expr_id e = r->nested ? EXPR_EMPTY : r->rest;
     for (size_t i = parts.n; i-- > 0;) {
         struct part part = parts.at[i];
-        expr_id ahead = part.kind == PART_PLAIN ? EXPR_EMPTY : expr_cat(r->x, part.e, r->rest);
+        expr_id ahead = part.kind == PART_PLAIN ? EXPR_EMPTY : expr_cat(r->x, part.e, r->behind);
         if (part.kind == PART_PLAIN)
             e = expr_cat(r->x, part.e, e);
         else
@@ -524,6 +525,28 @@ static int strip_marks(expr_id *out, struct exprs *x, expr_id marked, struct err
     return 0;
 }
 
+// Whether a pattern has no anchors and no lookaheads; without `choices` also no choice outside of groups.
+static bool is_plain(struct str inner, bool choices)
+{
+    bool in_class = false;
+    int depth = 0;
+    for (size_t i = 0; i < inner.len; i++) {
+        char c = inner.data[i];
+        if (c == '\\') {
+            i++;
+        } else if (in_class) {
+            in_class = c != ']';
+        } else {
+            in_class = c == '[';
+            depth += c == '(' ? 1 : c == ')' ? -1 : 0;
+            bool ahead = c == '(' && inner.len - i > 2 && inner.data[i + 1] == '?' && inner.data[i + 2] != ':';
+            if (c == '^' || c == '$' || (c == '|' && depth == 0 && !choices) || ahead || depth < 0)
+                return false;
+        }
+    }
+    return !in_class;
+}
+
 // A pattern ^...$ without other anchors needs no markers. *inner is what lies between them.
 static bool is_whole(const struct regex *r, struct str *inner)
 {
@@ -534,23 +557,7 @@ static bool is_whole(const struct regex *r, struct str *inner)
     while (backslashes < n - 2 && r->end[-2 - (ptrdiff_t)backslashes] == '\\')
         backslashes++;
     *inner = (struct str){r->begin + 1, n - 2};
-    bool in_class = false;
-    int depth = 0;
-    for (size_t i = 0; i < inner->len; i++) {
-        char c = inner->data[i];
-        if (c == '\\') {
-            i++;
-        } else if (in_class) {
-            in_class = c != ']';
-        } else {
-            in_class = c == '[';
-            depth += c == '(' ? 1 : c == ')' ? -1 : 0;
-            bool ahead = c == '(' && inner->len - i > 2 && inner->data[i + 1] == '?' && inner->data[i + 2] != ':';
-            if (c == '^' || c == '$' || (c == '|' && depth == 0) || ahead || depth < 0)
-                return false;
-        }
-    }
-    return backslashes % 2 == 0 && !in_class;
+    return backslashes % 2 == 0 && is_plain(*inner, false);
 }
 
 static int compile_whole(expr_id *out, struct regex *r, struct str inner)
@@ -563,21 +570,44 @@ static int compile_whole(expr_id *out, struct regex *r, struct str inner)
     return r->at < r->end ? refuse(r, r->at, "a ) that was not opened") : 0;
 }
 
+// Compiles a pattern over marked texts. lead and rest: what may stand before it and behind it.
+static int compile_marked(expr_id *out, struct regex *r, expr_id lead, expr_id rest)
+{
+    struct exprs *x = r->x;
+    expr_id any = expr_any_char(x), begin = expr_byte_range(x, MARK_BEGIN, MARK_BEGIN), found;
+    expr_id end = expr_byte_range(x, MARK_END, MARK_END);
+    r->rest = rest;
+    if (take_choice(r, &found))
+        return -1;
+    if (r->at < r->end)
+        return refuse(r, r->at, "a ) that was not opened");
+    expr_id marked = expr_cat(x, begin, expr_cat(x, expr_star(x, any), end));
+    return strip_marks(out, x, expr_and(x, marked, expr_cat(x, lead, found)), r->err);
+}
+
+static expr_id anything(struct exprs *x)
+{
+    return expr_star(x, expr_alt(x, expr_byte_range(x, MARK_BEGIN, MARK_END), expr_any_char(x)));
+}
+
 int regex_compile(expr_id *out, struct exprs *x, struct str pattern, struct error *err)
 {
     struct regex r = {.x = x, .begin = pattern.data, .at = pattern.data, .end = pattern.data + pattern.len, .err = err};
     struct str inner;
     if (is_whole(&r, &inner))
         return compile_whole(out, &r, inner);
-    expr_id any = expr_any_char(x), mark = expr_byte_range(x, MARK_BEGIN, MARK_END), found;
-    expr_id around = expr_star(x, expr_alt(x, mark, any));
-    r.rest = around;
-    if (take_choice(&r, &found))
-        return -1;
-    if (r.at < r.end)
-        return refuse(&r, r.at, "a ) that was not opened");
-    found = expr_cat(x, around, found);
-    expr_id begin = expr_byte_range(x, MARK_BEGIN, MARK_BEGIN), end = expr_byte_range(x, MARK_END, MARK_END);
-    expr_id marked = expr_cat(x, begin, expr_cat(x, expr_star(x, any), end));
-    return strip_marks(out, x, expr_and(x, marked, found), err);
+    r.behind = anything(x);
+    return compile_marked(out, &r, r.behind, r.behind);
+}
+
+int regex_compile_whole(expr_id *out, struct exprs *x, struct str pattern, struct error *err)
+{
+    struct regex r = {.x = x, .begin = pattern.data, .at = pattern.data, .end = pattern.data + pattern.len, .err = err};
+    struct str inner = pattern;
+    if (is_plain(pattern, true) || is_whole(&r, &inner))
+        return compile_whole(out, &r, inner);
+    // the pattern may match the marks itself, by its anchors
+    r.behind = anything(x);
+    return compile_marked(out, &r, expr_optional(x, expr_byte_range(x, MARK_BEGIN, MARK_BEGIN)),
+                          expr_optional(x, expr_byte_range(x, MARK_END, MARK_END)));
 }

@@ -11,5 +11,7 @@
 
 // The texts in which the pattern is found. Errors: E_USAGE "pattern: column C: ...", E_MEMORY.
 int regex_compile(expr_id *out, struct exprs *x, struct str pattern, struct error *err);
+// The texts that the pattern matches as a whole, with or without anchors.
+int regex_compile_whole(expr_id *out, struct exprs *x, struct str pattern, struct error *err);
 
 #endif
