@@ -12,6 +12,7 @@
 static char path[] = "/tmp/quern-answer-XXXXXX";
 static struct model *model;
 static struct batch_context context;
+static bool one_call; // of the rows, see struct batch_row
 
 // A template of a family that thinks and calls tools.
 static const char template_text[] = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% "
@@ -61,6 +62,7 @@ static cJSON *choice_of(const char *answer, int n_text)
     job.requests = &request;
     job.n_requests = 1;
     job.row.tools = &tools;
+    job.row.one_call = one_call;
     cr_assert_eq(batch_answer_print(&job, &context, &line, &err), 0, "%s", err.text);
     cJSON *all = cJSON_ParseWithLength(line.data, line.size);
     cr_assert(all, "%s", line.data);
@@ -107,6 +109,20 @@ Test(batch_answer, calls_of_tools_have_a_name_and_arguments_as_text)
     cr_assert_eq(cJSON_GetObjectItem(arguments, "a")->valueint, 1);
     cJSON_Delete(arguments);
     cJSON_Delete(choice);
+}
+
+Test(batch_answer, of_several_calls_the_first_one_counts_where_one_is_allowed)
+{
+    static const char answer[] = "<tool_call>{\"name\": \"a\", \"arguments\": {}}</tool_call>"
+                                 "<tool_call>{\"name\": \"b\", \"arguments\": {}}</tool_call>";
+    for (int one = 0; one < 2; one++) {
+        one_call = one;
+        cJSON *choice = choice_of(answer, -1);
+        const cJSON *calls = cJSON_GetObjectItem(cJSON_GetObjectItem(choice, "message"), "tool_calls");
+        cr_assert_eq(cJSON_GetArraySize(calls), one ? 1 : 2);
+        cr_assert_str_eq(text_at(cJSON_GetObjectItem(cJSON_GetArrayItem(calls, 0), "function"), "name"), "a");
+        cJSON_Delete(choice);
+    }
 }
 
 Test(batch_answer, what_a_stop_string_cut_is_not_in_the_content)

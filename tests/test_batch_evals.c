@@ -357,3 +357,81 @@ Test(batch_evals, answers_have_the_forms_of_other_engines)
     cJSON_Delete(object);
     cJSON_Delete(row);
 }
+
+// --- tools ---
+
+static const char tools_template[] =
+    "{% for t in tools %}{{ t.function.name }} {% endfor %}{% for m in messages %}{{ m.content }}{% endfor %}"
+    "{# <tool_call>{\"name\"} <think> </think> #}";
+
+#define TOOL(name, value)                                                                                              \
+    "{\"type\":\"function\",\"function\":{\"name\":\"" name                                                            \
+    "\",\"parameters\":{\"type\":\"object\",\"properties\":{\"x\":{\"$ref\":\"#/$defs/x" name                          \
+    "\"}},\"required\":[\"x\"],\"$defs\":{\"x" name "\":{\"enum\":[" value "]}}}}}"
+#define TOOL_ROW(fields)                                                                                               \
+    "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"max_tokens\":300,\"tools\":[" TOOL("f", "7") "," TOOL(    \
+        "g", "8,9") "]," fields "}\n"
+
+static void expect_call(const cJSON *call, const char *name)
+{
+    const cJSON *function = at(call, "function");
+    if (name)
+        cr_assert_str_eq(string_at(function, "name"), name);
+    cJSON *arguments = cJSON_Parse(string_at(function, "arguments"));
+    int x = at(arguments, "x")->valueint;
+    cr_assert(strcmp(string_at(function, "name"), "f") ? x == 8 || x == 9 : x == 7, "%d", x);
+    cr_assert_eq(cJSON_GetArraySize(arguments), 1);
+    cr_assert(string_at(call, "id"));
+    cr_assert_str_eq(string_at(call, "type"), "function");
+    cJSON_Delete(arguments);
+}
+
+Test(batch_evals, a_tool_that_must_be_called_is_called)
+{
+    write_text("t.jinja", tools_template);
+    write_text("in.jsonl",
+               TOOL_ROW("\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"g\"}}")
+                   TOOL_ROW("\"tool_choice\":\"required\",\"parallel_tool_calls\":false,\"n\":4")
+                       TOOL_ROW("\"tool_choice\":\"required\",\"parallel_tool_calls\":false,\"max_tokens\":4"));
+    cr_assert_eq(shell("$Q batch in.jsonl -o out --chat-template-file t.jinja --think-budget 3"), 1);
+    cJSON *named = row_of("out", 1), *any = row_of("out", 2);
+    const cJSON *message = at(choice_of(named, 0), "message");
+    cr_assert(cJSON_IsNull(at(message, "content")));
+    cr_assert_eq(cJSON_GetArraySize(at(message, "tool_calls")), 1);
+    expect_call(cJSON_GetArrayItem(at(message, "tool_calls"), 0), "g");
+    cr_assert_str_eq(string_at(choice_of(named, 0), "finish_reason"), "stop");
+    for (int i = 0; i < 4; i++) {
+        message = at(choice_of(any, i), "message");
+        cr_assert(cJSON_IsNull(at(message, "content")));
+        cr_assert_eq(cJSON_GetArraySize(at(message, "tool_calls")), 1);
+        expect_call(cJSON_GetArrayItem(at(message, "tool_calls"), 0), NULL);
+        cr_assert_str_eq(string_at(choice_of(any, i), "finish_reason"), "tool_calls");
+    }
+    expect_error("out", 3, "schema_unmet", "cut before it had the form");
+    cJSON_Delete(named);
+    cJSON_Delete(any);
+}
+
+Test(batch_evals, a_choice_of_tools_that_cannot_be_kept_to_fails)
+{
+    static const struct {
+        const char *line, *error;
+    } cases[] = {
+        {TOOL_ROW("\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"h\"}}"),
+         "no tool has the name \"h\""},
+        {TOOL_ROW("\"tool_choice\":\"some\""), "tool_choice: \"some\""},
+        {TOOL_ROW("\"tool_choice\":{\"type\":\"allowed_tools\"}"), "tool_choice: an object other than"},
+        {TOOL_ROW("\"tool_choice\":\"required\",\"guided_regex\":\"a\""), "the body asks for another form"},
+        {TOOL_ROW("\"parallel_tool_calls\":1"), "parallel_tool_calls"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tool_choice\":\"required\"}\n",
+         "tool_choice: there are no tools"},
+    };
+    FILE *f = fopen("in.jsonl", "w");
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        fputs(cases[i].line, f);
+    fclose(f);
+    write_text("t.jinja", tools_template);
+    cr_assert_eq(shell("$Q batch in.jsonl -o out --chat-template-file t.jinja"), 1);
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        expect_error("out", (int)i + 1, "invalid_request", cases[i].error);
+}

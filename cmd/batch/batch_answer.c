@@ -3,6 +3,7 @@
 // calls of a chat are separated from its content here, by pushing the tokens of the finished answer through a struct
 // answer.
 #include "cmd/batch/batch_answer.h"
+#include "cmd/batch/batch_tools.h"
 #include "cmd/digest.h"
 #include "engine/json.h"
 
@@ -324,20 +325,38 @@ static struct value tool_call(struct maker *m, const struct value *call, int ind
     return v;
 }
 
+// Splits the answer into its parts and the calls that it says. A forced answer is calls as a whole.
+static void split(struct maker *m, const struct request *r, const struct sample *s, struct parts *parts,
+                  struct value *found)
+{
+    struct batch_row *row = &m->job->row;
+    const bool forced = row->choice != CHOICE_FREE;
+    size_t n_bad = 0;
+    struct answer answer;
+    struct error unread;
+    struct str prompt = {m->job->prompt_text.data, m->job->prompt_text.size};
+    struct answer_style style = chat_answer_style(m->context->chat, prompt, row->tools && !forced);
+    style.offered = row->tools;
+    answer_begin(&answer, &style, take_part, parts);
+    m->failed = m->failed || push_tokens(m, &answer, r, s, m->err) || answer_end(&answer, m->err) ||
+                answer_tool_calls(&answer, m->arena, found, &n_bad, m->err);
+    answer_free(&answer);
+    if (forced && !m->failed) {
+        if (!batch_tools_read(row, (struct str){parts->content.data, parts->content.size}, found, &unread))
+            text_free(&parts->content);
+        else
+            n_bad++;
+    }
+    m->job->n_bad_calls += (int64_t)n_bad;
+}
+
 static struct value message(struct maker *m, const struct request *r, const struct sample *s, int index, bool *calls)
 {
     struct value v = dict(m), found = list(m), tools = list(m);
-    size_t n_bad = 0;
     struct parts parts = {{0}, {0}};
-    struct answer answer;
-    struct str prompt = {m->job->prompt_text.data, m->job->prompt_text.size};
-    struct answer_style style = chat_answer_style(m->context->chat, prompt, m->job->row.tools != NULL);
-    style.offered = m->job->row.tools;
-    answer_begin(&answer, &style, take_part, &parts);
-    m->failed = m->failed || push_tokens(m, &answer, r, s, m->err) || answer_end(&answer, m->err) ||
-                answer_tool_calls(&answer, m->arena, &found, &n_bad, m->err);
-    m->job->n_bad_calls += (int64_t)n_bad;
-    for (size_t i = 0; !m->failed && i < value_count(&found); i++)
+    split(m, r, s, &parts, &found);
+    size_t n = m->job->row.one_call ? MIN(value_count(&found), 1u) : value_count(&found);
+    for (size_t i = 0; !m->failed && i < n; i++)
         push(m, &tools, tool_call(m, &found.list->items[i], index, (int)i));
     *calls = value_count(&tools) > 0;
     set(m, &v, "role", VALUE_LIT("assistant"));
@@ -346,7 +365,6 @@ static struct value message(struct maker *m, const struct request *r, const stru
         set(m, &v, "reasoning_content", text_value(m, &parts.reasoning));
     if (*calls)
         set(m, &v, "tool_calls", tools);
-    answer_free(&answer);
     text_free(&parts.reasoning);
     text_free(&parts.content);
     return v;
@@ -390,6 +408,8 @@ static struct value choice(struct maker *m, int request, int sample, int index)
     }
     if (m->job->row.settings.wants_ids)
         set(m, &v, "token_ids", token_ids(m, s));
+    // as in OpenAI's API, a call of the function that the row has named is a stop
+    calls = calls && m->job->row.choice != CHOICE_NAMED;
     set(m, &v, "finish_reason", value_string(str_from(calls ? "tool_calls" : finish_reason(s->reason))));
     if (is_stop_id(&m->job->row, s->end_token))
         set(m, &v, "stop_reason", value_int(s->end_token));

@@ -1,6 +1,7 @@
 // Checks the names of the fields of a body against known_fields, and then the values that are used.
 #include "cmd/batch/batch_body.h"
 #include "cmd/batch/batch_guide.h"
+#include "cmd/batch/batch_tools.h"
 #include "cmd/batch/batch_values.h"
 
 #include <math.h>
@@ -143,7 +144,7 @@ static int check_refused(const struct value *body, const struct row_settings *s,
 {
     bool stream = false;
     int64_t best_of = s->n;
-    const struct value *suffix = body_get(body, "suffix"), *choice = body_get(body, "tool_choice");
+    const struct value *suffix = body_get(body, "suffix");
     if (body_take_bool(body, "stream", &stream, err) ||
         body_take_integer(body, "best_of", 1, ROW_SAMPLES_MOST, &best_of, err))
         return -1;
@@ -153,9 +154,6 @@ static int check_refused(const struct value *body, const struct row_settings *s,
         return fail(err, E_USAGE, "best_of: only the same as n is supported");
     if (suffix && !(suffix->kind == VALUE_STRING && !suffix->text.len))
         return fail(err, E_USAGE, "suffix: not supported");
-    if (choice &&
-        !(choice->kind == VALUE_STRING && (str_equal_z(choice->text, "auto") || str_equal_z(choice->text, "none"))))
-        return fail(err, E_USAGE, "tool_choice: only \"auto\" and \"none\" are supported");
     return 0;
 }
 
@@ -242,19 +240,10 @@ static int check_messages(const struct value *v, struct error *err)
     return 0;
 }
 
-static int take_chat(struct batch_row *row, const struct value *body, struct error *err)
+// reasoning_effort is a variable of the template.
+static int take_effort(struct batch_row *row, const struct value *body, struct error *err)
 {
-    row->messages = body_get(body, "messages");
-    if (check_messages(row->messages, err) || body_take_kind(body, "tools", VALUE_LIST, "a list", &row->tools, err) ||
-        body_take_kind(body, "chat_template_kwargs", VALUE_DICT, "an object", &row->kwargs, err))
-        return -1;
-    bool begins = true;
-    if (body_take_bool(body, "add_generation_prompt", &begins, err))
-        return -1;
-    row->no_answer_begun = !begins;
-    const struct value *choice = body_get(body, "tool_choice"), *effort = body_get(body, "reasoning_effort");
-    if (choice && str_equal_z(choice->text, "none"))
-        row->tools = NULL;
+    const struct value *effort = body_get(body, "reasoning_effort");
     if (!effort)
         return 0;
     if (effort->kind != VALUE_STRING)
@@ -274,6 +263,19 @@ static int take_chat(struct batch_row *row, const struct value *body, struct err
     *kept = kwargs;
     row->kwargs = kept;
     return 0;
+}
+
+static int take_chat(struct batch_row *row, const struct value *body, struct error *err)
+{
+    row->messages = body_get(body, "messages");
+    if (check_messages(row->messages, err) || batch_tools_take(row, body, err) ||
+        body_take_kind(body, "chat_template_kwargs", VALUE_DICT, "an object", &row->kwargs, err))
+        return -1;
+    bool begins = true;
+    if (body_take_bool(body, "add_generation_prompt", &begins, err))
+        return -1;
+    row->no_answer_begun = !begins;
+    return take_effort(row, body, err);
 }
 
 int batch_body_take(struct batch_row *row, const struct value *body, struct error *err)

@@ -5,8 +5,8 @@
 
 #include <stdio.h>
 
-static int set_guide(struct batch_row *row, const char *name, enum row_guide guide, const struct value *v,
-                     struct error *err)
+int batch_guide_set(struct batch_row *row, const char *name, enum row_guide guide, const struct value *v,
+                    struct error *err)
 {
     if (row->guide != GUIDE_NONE)
         return fail(err, E_USAGE, "%s: the body asks for another form of the answer, too", name);
@@ -21,9 +21,9 @@ static int set_guide(struct batch_row *row, const char *name, enum row_guide gui
 static int take_object_schema(struct batch_row *row, const struct value *schema, struct error *err)
 {
     if (!schema)
-        return set_guide(row, "response_format", GUIDE_OBJECT, NULL, err);
+        return batch_guide_set(row, "response_format", GUIDE_OBJECT, NULL, err);
     if (!value_is(schema, VALUE_DICT) || value_get(schema, "type"))
-        return set_guide(row, "response_format", GUIDE_SCHEMA, schema, err);
+        return batch_guide_set(row, "response_format", GUIDE_SCHEMA, schema, err);
     struct value *copy = ARENA_NEW(&row->arena, struct value);
     if (!copy)
         return fail(err, E_MEMORY, "no memory for a schema");
@@ -32,7 +32,7 @@ static int take_object_schema(struct batch_row *row, const struct value *schema,
     for (size_t i = 0; i < schema->dict->n; i++)
         if (value_dict_put(&row->arena, copy, schema->dict->entries[i].key, schema->dict->entries[i].value, err))
             return -1;
-    return set_guide(row, "response_format", GUIDE_SCHEMA, copy, err);
+    return batch_guide_set(row, "response_format", GUIDE_SCHEMA, copy, err);
 }
 
 static int take_json_schema(struct batch_row *row, const struct value *format, struct error *err)
@@ -43,7 +43,7 @@ static int take_json_schema(struct batch_row *row, const struct value *format, s
     const struct value *schema = holder ? body_get(holder, "schema") : NULL;
     if (!schema)
         return fail(err, E_USAGE, "response_format.json_schema.schema is missing");
-    return set_guide(row, "response_format", GUIDE_SCHEMA, schema, err);
+    return batch_guide_set(row, "response_format", GUIDE_SCHEMA, schema, err);
 }
 
 static int take_response_format(struct batch_row *row, const struct value *body, struct error *err)
@@ -72,7 +72,7 @@ static int take_schema(struct batch_row *row, const char *name, const struct val
 {
     struct json_reader reader = {.arena = &row->arena, .flags = JSON_INPUT};
     if (v->kind == VALUE_DICT)
-        return set_guide(row, name, GUIDE_SCHEMA, v, err);
+        return batch_guide_set(row, name, GUIDE_SCHEMA, v, err);
     if (v->kind != VALUE_STRING)
         return body_wrong_kind(name, v, "a schema", err);
     struct value *read = ARENA_NEW(&row->arena, struct value);
@@ -80,14 +80,14 @@ static int take_schema(struct batch_row *row, const char *name, const struct val
         return fail(err, E_MEMORY, "no memory for a schema");
     if (json_read(read, &reader, v->text, err))
         return fail_prefix(err, name);
-    return set_guide(row, name, GUIDE_SCHEMA, read, err);
+    return batch_guide_set(row, name, GUIDE_SCHEMA, read, err);
 }
 
 static int take_object(struct batch_row *row, const char *name, const struct value *v, struct error *err)
 {
     if (v->kind != VALUE_BOOL)
         return body_wrong_kind(name, v, "true or false", err);
-    return v->boolean ? set_guide(row, name, GUIDE_OBJECT, NULL, err) : 0;
+    return v->boolean ? batch_guide_set(row, name, GUIDE_OBJECT, NULL, err) : 0;
 }
 
 static int check_text(const char *name, const struct value *v, struct error *err)
@@ -99,12 +99,12 @@ static int check_text(const char *name, const struct value *v, struct error *err
 
 static int take_grammar(struct batch_row *row, const char *name, const struct value *v, struct error *err)
 {
-    return check_text(name, v, err) ? -1 : set_guide(row, name, GUIDE_GRAMMAR, v, err);
+    return check_text(name, v, err) ? -1 : batch_guide_set(row, name, GUIDE_GRAMMAR, v, err);
 }
 
 static int take_regex(struct batch_row *row, const char *name, const struct value *v, struct error *err)
 {
-    return check_text(name, v, err) ? -1 : set_guide(row, name, GUIDE_REGEX, v, err);
+    return check_text(name, v, err) ? -1 : batch_guide_set(row, name, GUIDE_REGEX, v, err);
 }
 
 static int take_choice(struct batch_row *row, const char *name, const struct value *v, struct error *err)
@@ -114,7 +114,7 @@ static int take_choice(struct batch_row *row, const char *name, const struct val
     for (size_t i = 0; i < v->list->n; i++)
         if (check_text(name, &v->list->items[i], err))
             return -1;
-    return set_guide(row, name, GUIDE_CHOICE, v, err);
+    return batch_guide_set(row, name, GUIDE_CHOICE, v, err);
 }
 
 typedef int take_fn(struct batch_row *row, const char *name, const struct value *v, struct error *err);

@@ -8,5 +8,8 @@
 
 // Sets the form in the row. E_USAGE names the field at fault, or the second one that asks for a form.
 int batch_guide_take(struct batch_row *row, const struct value *body, struct error *err);
+// Sets the form that the field `name` asks for; E_USAGE when another one did so before.
+int batch_guide_set(struct batch_row *row, const char *name, enum row_guide guide, const struct value *v,
+                    struct error *err);
 
 #endif

@@ -27,6 +27,9 @@ struct row_form {
 // answer matches, or a list of answers.
 enum row_guide { GUIDE_NONE, GUIDE_OBJECT, GUIDE_SCHEMA, GUIDE_GRAMMAR, GUIDE_REGEX, GUIDE_CHOICE };
 
+// Whether an answer must call a tool: any, or one by name.
+enum row_choice { CHOICE_FREE, CHOICE_REQUIRED, CHOICE_NAMED };
+
 // The sampling settings of a body. NAN and -1 mean that it does not set a value.
 struct row_settings {
     double temperature, top_p, min_p, frequency_penalty, presence_penalty, repeat_penalty;
@@ -52,6 +55,9 @@ struct batch_row {
     const struct value *bias; // logit_bias, a dict; NULL: none
     bool ignore_unknown;      // see struct row_form
     bool no_answer_begun;     // add_generation_prompt is false: the prompt ends behind the last message
+    enum row_choice choice;   // tool_choice; where it is not CHOICE_FREE, the guide is the form of the calls
+    struct str chosen;        // the name, with CHOICE_NAMED
+    bool one_call;            // an answer has one call at most
     enum row_guide guide;
     const struct value *guide_value;           // the schema, the text, or the list of strings; NULL: none
     const struct value *stops[ROW_STOPS_MOST]; // strings
