@@ -435,3 +435,77 @@ Test(batch_evals, a_choice_of_tools_that_cannot_be_kept_to_fails)
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         expect_error("out", (int)i + 1, "invalid_request", cases[i].error);
 }
+
+// --- messages that are continued ---
+
+#define CONTINUED(content, fields)                                                                                                \
+    "{\"custom_id\":\"1\",\"messages\":[{\"role\":\"user\",\"content\":\"a end b\"},{\"role\":\"assistant\",\"content\":" content \
+    "}],\"max_tokens\":6,\"continue_final_message\":true" fields "}\n"
+
+Test(batch_evals, the_answer_continues_the_last_message)
+{
+    static const struct {
+        const char *content, *prompt; // the text of the same prompt
+    } cases[] = {
+        {"\"b so\"", "[user]a end b<end>[assistant]b so"},
+        {"\"end\"", "[user]a end b<end>[assistant]end"},
+        {"\"so \"", "[user]a end b<end>[assistant]so "},
+        {"\" so\"", "[user]a end b<end>[assistant] so"},
+        {"[{\"type\":\"text\",\"text\":\"b so\"}]", "[user]a end b<end>[assistant]b so"},
+    };
+    write_text("t.jinja", "{% for m in messages %}[{{ m.role }}]{{ m.content }}<end>{% endfor %}"
+                          "{% if add_generation_prompt %}[assistant]{% endif %}");
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        char line[600];
+        snprintf(line, sizeof line, CONTINUED("%s", ",\"add_generation_prompt\":false"), cases[i].content);
+        write_text("in.jsonl", line);
+        snprintf(line, sizeof line, "{\"custom_id\":\"1\",\"prompt\":\"%s\",\"max_tokens\":6}\n", cases[i].prompt);
+        write_text("plain.jsonl", line);
+        cr_assert_eq(shell("rm -f out* text*; $Q batch in.jsonl -o out --chat-template-file t.jinja"), 0, "case %zu",
+                     i);
+        cr_assert_eq(shell("$Q batch plain.jsonl -o text"), 0);
+        cJSON *chat = row_of("out", 1), *text = row_of("text", 1);
+        cr_expect_eq(usage_of(chat, "prompt_tokens"), usage_of(text, "prompt_tokens"), "case %zu", i);
+        cr_expect_str_eq(string_at(at(choice_of(chat, 0), "message"), "content"),
+                         string_at(choice_of(text, 0), "text"));
+        cJSON_Delete(chat);
+        cJSON_Delete(text);
+    }
+}
+
+Test(batch_evals, a_message_that_cannot_be_continued_fails)
+{
+    write_text("t.jinja", "{% for m in messages %}[{{ m.role }}]{{ m.content | replace('bad', 'good') }}{% endfor %}");
+    write_text("in.jsonl",
+               CONTINUED("\"b\"", ",\"add_generation_prompt\":true") CONTINUED("\"  \"", "")
+                   CONTINUED("\"so bad\"", "") "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"continue_final_"
+                                               "message\":true}\n" CONTINUED("\"b\",\"tool_calls\":[{\"a\":1}]", ""));
+    static const struct {
+        const char *code, *text;
+    } errors[] = {{"invalid_request", "add_generation_prompt is true, too"},
+                  {"template_error", "no text that could be continued"},
+                  {"template_error", ""},
+                  {"invalid_request", "the last message is not the assistant's"},
+                  {"invalid_request", "the last message calls tools"}};
+    cr_assert_eq(
+        shell("sed -i 's/\"custom_id\":\"1\",//' in.jsonl; $Q batch in.jsonl -o out --chat-template-file t.jinja"), 1);
+    for (size_t i = 0; i < COUNT_OF(errors); i++)
+        expect_error("out", (int)i + 1, errors[i].code, errors[i].text);
+}
+
+// A thought that the request has begun is gone on with, and is no content.
+Test(batch_evals, a_thought_that_was_begun_is_continued)
+{
+    write_text("t.jinja", "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}{# <think> </think> #}");
+    write_text("in.jsonl", CONTINUED("\"<think>well\"", ",\"guided_choice\":[\"yes\"]"));
+    cr_assert_eq(shell("$Q batch in.jsonl -o out --chat-template-file t.jinja --think-budget 2 -n 60"), 1);
+    expect_error("out", 1, "schema_unmet", "cut before");
+    cr_assert_eq(shell("sed -i 's/:6,/:60,/' in.jsonl; rm out*; $Q batch in.jsonl -o out --chat-template-file t.jinja "
+                       "--think-budget 2"),
+                 0);
+    cJSON *row = row_of("out", 1);
+    const cJSON *message = at(choice_of(row, 0), "message");
+    cr_assert_str_eq(string_at(message, "content"), "yes");
+    cr_assert(at(message, "reasoning_content"));
+    cJSON_Delete(row);
+}

@@ -334,9 +334,7 @@ static void split(struct maker *m, const struct request *r, const struct sample 
     size_t n_bad = 0;
     struct answer answer;
     struct error unread;
-    struct str prompt = {m->job->prompt_text.data, m->job->prompt_text.size};
-    struct answer_style style = chat_answer_style(m->context->chat, prompt, row->tools && !forced);
-    style.offered = row->tools;
+    struct answer_style style = batch_job_style(m->job, m->context);
     answer_begin(&answer, &style, take_part, parts);
     m->failed = m->failed || push_tokens(m, &answer, r, s, m->err) || answer_end(&answer, m->err) ||
                 answer_tool_calls(&answer, m->arena, found, &n_bad, m->err);

@@ -117,6 +117,7 @@ static const struct {
     {"grammar", IN_BOTH},
     {"structured_outputs", IN_BOTH},
     {"add_generation_prompt", IN_CHAT},
+    {"continue_final_message", IN_CHAT},
     {"ignore_eos", IN_BOTH},
     {"return_token_ids", IN_BOTH},
     {"input", IN_EMBEDDING},
@@ -265,17 +266,33 @@ static int take_effort(struct batch_row *row, const struct value *body, struct e
     return 0;
 }
 
+// Takes what says where the answer begins.
+static int take_beginning(struct batch_row *row, const struct value *body, struct error *err)
+{
+    const struct value *last = &row->messages->list->items[row->messages->list->n - 1];
+    bool begins = true;
+    if (body_take_bool(body, "add_generation_prompt", &begins, err) ||
+        body_take_bool(body, "continue_final_message", &row->continues, err))
+        return -1;
+    row->no_answer_begun = !begins || row->continues;
+    if (!row->continues)
+        return 0;
+    if (body_get(body, "add_generation_prompt") && begins)
+        return fail(err, E_USAGE, "continue_final_message: add_generation_prompt is true, too");
+    if (!str_equal_z(value_get(last, "role")->text, "assistant"))
+        return fail(err, E_USAGE, "continue_final_message: the last message is not the assistant's");
+    if (value_count(value_get(last, "tool_calls")))
+        return fail(err, E_USAGE, "continue_final_message: the last message calls tools");
+    return 0;
+}
+
 static int take_chat(struct batch_row *row, const struct value *body, struct error *err)
 {
     row->messages = body_get(body, "messages");
     if (check_messages(row->messages, err) || batch_tools_take(row, body, err) ||
         body_take_kind(body, "chat_template_kwargs", VALUE_DICT, "an object", &row->kwargs, err))
         return -1;
-    bool begins = true;
-    if (body_take_bool(body, "add_generation_prompt", &begins, err))
-        return -1;
-    row->no_answer_begun = !begins;
-    return take_effort(row, body, err);
+    return take_beginning(row, body, err) || take_effort(row, body, err) ? -1 : 0;
 }
 
 int batch_body_take(struct batch_row *row, const struct value *body, struct error *err)

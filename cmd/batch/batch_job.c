@@ -6,6 +6,7 @@
 #include "cmd/batch/batch_answer.h"
 #include "cmd/digest.h"
 #include "cmd/template_choice.h"
+#include "engine/chat/messages.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -208,6 +209,7 @@ static int take_chat(struct batch_job *job, const struct batch_context *c, const
         .tools = row->tools ? &tools : NULL,
         .kwargs = &kwargs,
         .add_generation_prompt = !row->no_answer_begun,
+        .continue_final = row->continues,
         .thinking = c->options->think - c->options->no_think,
         .now = c->now,
     };
@@ -296,6 +298,27 @@ static int check_length(const struct batch_job *job, const struct batch_context 
     return 0;
 }
 
+// Whether the last message, which the answer continues, has opened its reasoning and not closed it.
+static bool is_left_thinking(const struct batch_row *row, const struct answer_style *style)
+{
+    const struct value *last = &row->messages->list->items[row->messages->list->n - 1];
+    const struct value *content = value_get(last, "content");
+    size_t n = message_parts(content);
+    struct str text = n ? message_part(content, n - 1) : STR_LIT("");
+    const char *open = memmem(text.data, text.len, style->think_open, strlen(style->think_open));
+    return open && !memmem(open, (size_t)(text.data + text.len - open), style->think_close, strlen(style->think_close));
+}
+
+struct answer_style batch_job_style(const struct batch_job *job, const struct batch_context *c)
+{
+    const struct batch_row *row = &job->row;
+    struct str prompt = {job->prompt_text.data, job->prompt_text.size};
+    struct answer_style style = chat_answer_style(c->chat, prompt, row->tools && row->choice == CHOICE_FREE);
+    style.offered = row->tools;
+    style.in_reasoning |= row->continues && style.think_open && is_left_thinking(row, &style);
+    return style;
+}
+
 // Sets the constraint that the row asks for, or else that of the flags, applied after any reasoning. Each sample has
 // a rule of its own.
 static int take_rules(struct batch_job *job, const struct batch_context *c, const char **code, struct error *err)
@@ -309,8 +332,7 @@ static int take_rules(struct batch_job *job, const struct batch_context *c, cons
         o.grammar = job->schema->grammar;
     }
     if (job->row.kind == ROW_CHAT) {
-        struct str prompt = {job->prompt_text.data, job->prompt_text.size};
-        struct answer_style style = chat_answer_style(c->chat, prompt, job->row.tools != NULL);
+        struct answer_style style = batch_job_style(job, c);
         o.think_open = style.think_open;
         o.think_close = style.think_close;
         o.in_reasoning = style.in_reasoning;

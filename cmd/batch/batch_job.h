@@ -63,6 +63,8 @@ int batch_job_make(struct batch_job *job, const struct batch_context *c, const c
 // long as the job.
 int batch_job_print(struct batch_job *job, const struct batch_context *c, struct text *line, const char **why,
                     struct error *err);
+// How the answer to a chat is split into reasoning, content and calls.
+struct answer_style batch_job_style(const struct batch_job *job, const struct batch_context *c);
 void batch_job_free(struct batch_job *job);
 
 // Appends an id as it is written in an output line: a JSON string, or null.

@@ -55,6 +55,7 @@ struct batch_row {
     const struct value *bias; // logit_bias, a dict; NULL: none
     bool ignore_unknown;      // see struct row_form
     bool no_answer_begun;     // add_generation_prompt is false: the prompt ends behind the last message
+    bool continues;           // continue_final_message: the answer continues the last message
     enum row_choice choice;   // tool_choice; where it is not CHOICE_FREE, the guide is the form of the calls
     struct str chosen;        // the name, with CHOICE_NAMED
     bool one_call;            // an answer has one call at most

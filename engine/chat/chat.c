@@ -202,12 +202,46 @@ static int check_reached(const struct chat_template *t, const struct chat_reques
     return certain ? 0 : check_messages(t, r, err);
 }
 
+// ---- A message that the answer continues ----
+
+// The offset of the last place where the template has written this text of a message; SIZE_MAX if it has not. The
+// template's own text may hold the same words.
+static size_t last_place(const struct jinja_output *out, struct str text)
+{
+    for (size_t at = out->size >= text.len ? out->size - text.len + 1 : 0; at-- > 0;)
+        if (!memcmp(out->text + at, text.data, text.len) && !memchr(out->marks + at, 0, text.len))
+            return at;
+    return SIZE_MAX;
+}
+
+// Cuts the prompt behind the text of the last message, with the white space at its end if the template keeps that, as
+// apply_chat_template(continue_final_message=True) of transformers does.
+static int cut_behind_final(const struct chat_request *r, struct jinja_output *out, struct error *err)
+{
+    const struct value *last = &r->messages->list->items[r->messages->list->n - 1],
+                       *content = value_get(last, "content");
+    const size_t n = message_parts(content);
+    const struct str whole = n ? message_part(content, n - 1) : (struct str){0}, text = str_stripped(whole);
+    if (!text.len)
+        return fail(err, E_USAGE, "messages: the last one has no text that could be continued");
+    size_t at = last_place(out, text);
+    if (at == SIZE_MAX)
+        return fail(err, E_USAGE,
+                    "messages: the last one cannot be continued: the chat template does not write it as it is");
+    const bool kept = out->size - at >= whole.len && !memcmp(out->text + at, whole.data, whole.len);
+    out->size = at + (kept ? whole.len : text.len);
+    return 0;
+}
+
 int chat_render(const struct chat_template *t, const struct chat_request *r, struct token_list *out, struct text *plain,
                 struct error *err)
 {
     struct jinja_output text = {0};
     size_t before = out->n;
-    int status = render(t, r, 0, &text, err) || check_reached(t, r, &text, err) ? -1 : 0;
+    int status = render(t, r, 0, &text, err) || check_reached(t, r, &text, err) ||
+                         (r->continue_final && cut_behind_final(r, &text, err))
+                     ? -1
+                     : 0;
     bool bos = tokenizer_adds_bos(t->tokenizer);
     int32_t bos_id = tokenizer_role(t->tokenizer, TOKEN_BOS);
     if (!status && bos)

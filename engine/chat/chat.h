@@ -56,6 +56,7 @@ struct chat_request {
     const struct value *tools;    // a list of {type: "function", function: {name, description, parameters}}
     const struct value *kwargs;   // a dict of more variables, e.g. reasoning_effort; all of it is marked as input
     bool add_generation_prompt;   // write the beginning of the answer
+    bool continue_final;          // end the prompt behind the text of the last message, which the answer continues
     int thinking;                 // enable_thinking: 0 not passed, 1 true, -1 false
     time_t now;                   // for strftime_now, in local time; 0: the current time
 };
@@ -64,7 +65,8 @@ struct chat_request {
 // BOS that the vocabulary prescribes is there exactly once, whether or not the template writes it. Usually the prompt
 // of a longer dialogue begins with that of a shorter one and its answer; the caller has to compare tokens. E_MODEL:
 // an error raised by the template itself (raise_exception) or a fault in it, with line and column. E_USAGE: the
-// messages do not have the form above, hold what is no text, or the template would leave one of them out.
+// messages do not have the form above, hold what is no text, the template would leave one of them out, or the last one
+// cannot be continued.
 int chat_render(const struct chat_template *t, const struct chat_request *r, struct token_list *out, struct text *plain,
                 struct error *err);
 
