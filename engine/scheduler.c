@@ -2,6 +2,7 @@
 // when pages allow it, wait for a prefix that another lane computes, and give their pages back when these run out.
 #include "engine/scheduler_lane.h"
 #include "engine/clock.h"
+#include "engine/scored_texts.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@ struct output {
 
 // A row whose logits score the next token of a prompt.
 struct scored_row {
-    struct text_scores *scores;
+    const struct request *request;
     int32_t next;
     int logits; // the index of its logits in the step
 };
@@ -37,6 +38,7 @@ struct scheduler {
     int n_outputs;
     struct scored_row *scored; // [n_logits_most]
     int n_scored;
+    struct scored_texts texts;       // prompts that were scored lately
     int n_logits, n_logits_most;     // rows of the step that produce logits
     int top_k;                       // the step returns so many of the largest logits of a row; 0: all logits
     struct sampler_scratch *scratch; // shared by all samplers
@@ -263,12 +265,22 @@ static int common_prefix(const struct lane *a, const struct lane *b)
     return i;
 }
 
+// Whether a running lane is scoring a prefix that this lane wants scored, too.
+static bool scores_soon(const struct lane *l, const struct lane *other)
+{
+    if (!request_wants_scores(l->request) || !request_wants_scores(other->request))
+        return false;
+    return common_prefix(l, other) - 1 - l->request->scores->n_scored >= SHARED_LEAST;
+}
+
 // Whether a running lane is computing a prefix that this lane could share soon.
 static bool should_wait(const struct scheduler *q, const struct lane *l)
 {
     for (int i = 0; i < q->n_running; i++) {
         const struct lane *other = q->running[i];
         if (other->request == l->request && other->n_tokens == l->request->n_prompt)
+            return true;
+        if (scores_soon(l, other))
             return true;
         if (n_missing(q, other) <= 1)
             continue;
@@ -328,12 +340,21 @@ static void start_lane(struct scheduler *q, struct lane *l)
     q->stats.n_reused += n;
 }
 
+// Takes what has become known of the lane's prompt since the last time.
+static void find_scores(struct scheduler *q, struct lane *l)
+{
+    if (request_wants_scores(l->request) && l->n_texts != q->texts.n_added)
+        scored_texts_find(&q->texts, l->request->prompt, l->request->scores);
+    l->n_texts = q->texts.n_added;
+}
+
 // Starts waiting lanes in their order. A lane that waits for a shared prefix lets later ones start before it; a lane
 // that waits for memory does not.
 static void start_lanes(struct scheduler *q)
 {
     struct lane **link = &q->first;
     for (int i = 0; *link && q->n_free && i < LOOK_AHEAD; i++) {
+        find_scores(q, *link);
         if (should_wait(q, *link)) {
             link = &(*link)->next;
             continue;
@@ -374,7 +395,7 @@ static void put_rows(struct scheduler *q, struct lane *l, int n)
     int at = session_length(q->session, l->seq);
     for (int i = 0; i < n; i++, at++) {
         if (lane_is_scored(l, at))
-            q->scored[q->n_scored++] = (struct scored_row){l->request->scores, l->tokens[at + 1], q->n_logits};
+            q->scored[q->n_scored++] = (struct scored_row){l->request, l->tokens[at + 1], q->n_logits};
         if (at == l->n_tokens - 1)
             q->outputs[q->n_outputs++] = (struct output){l, q->n_logits};
         q->n_logits += lane_has_logits(l, at);
@@ -539,13 +560,20 @@ static void fork_samples(struct scheduler *q, const struct output *from)
     }
 }
 
+static void score_row(struct scheduler *q, const struct scored_row *row)
+{
+    const struct request *r = row->request;
+    text_scores_add(r->scores, session_logits(q->session, row->logits), q->model->info.n_vocab, row->next);
+    if (text_scores_done(r->scores))
+        scored_texts_add(&q->texts, r->prompt, r->scores);
+}
+
 // An error fails only the request of its lane.
 static void choose_tokens(struct scheduler *q)
 {
     struct error err;
     for (int i = 0; i < q->n_scored; i++)
-        text_scores_add(q->scored[i].scores, session_logits(q->session, q->scored[i].logits), q->model->info.n_vocab,
-                        q->scored[i].next);
+        score_row(q, &q->scored[i]);
     for (int i = 0, n = q->n_outputs; i < n; i++)
         fork_samples(q, &q->outputs[i]);
     for (int i = 0; i < q->n_outputs; i++) {
@@ -663,6 +691,7 @@ void scheduler_free(struct scheduler *q)
     while (q->first)
         lane_free(dequeue(q, &q->first));
     sampler_scratch_free(q->scratch);
+    scored_texts_free(&q->texts);
     free(q->running);
     free(q->free_seqs);
     free(q->outputs);

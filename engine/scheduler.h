@@ -11,8 +11,8 @@
 //
 // Prefixes: the pages of a session form a tree of texts. A prompt reuses the part of itself that is in this tree,
 // waits for a part that another prompt is computing at this moment, and computes the rest. The samples of one request
-// share the whole prompt. A prompt whose log-probabilities are wanted is computed whole, because the pages do not hold
-// logits.
+// share the whole prompt. Pages hold no logits: a prompt whose log-probabilities are wanted reuses only what is known of
+// prompts that were scored lately, see scored_texts.h.
 //
 // Ownership: a scheduler uses all sequences of its session and owns what it needs for requests in flight. Requests
 // belong to the caller and must not move until they are returned. Threads: that of the session.
@@ -50,8 +50,8 @@ struct request {
     // A sample has at least so many tokens: before them neither end tokens nor stop_tokens are chosen, and stop strings
     // count only in the text behind them.
     int64_t n_least;
-    // Takes the log-probabilities of the prompt, whose length it has; NULL: not wanted. All rows of the prompt are then
-    // computed for this request, whatever the page pool holds, even if n_predict is 0.
+    // Takes the log-probabilities of the prompt, whose length it has; NULL: not wanted. The prompt is computed even if
+    // n_predict is 0.
     struct text_scores *scores;
     int n_logprobs;    // most likely tokens to report for each chosen one; below 0: no log-probabilities
     double timeout_ms; // from the step of its first row; 0: none. After it the error has the code E_ITEMS

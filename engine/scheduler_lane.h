@@ -21,6 +21,7 @@ struct lane {
     struct sampler *sampler;
     struct answer_stream stream;
     struct detokenizer text;
+    int64_t n_texts;   // how many scored texts there were when this one was compared with them
     struct lane *next; // in the queue of waiting lanes
 };
 

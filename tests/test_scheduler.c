@@ -275,6 +275,34 @@ Test(scheduler, a_shared_prefix_is_computed_once_and_counted)
     free_all(wishes, N);
 }
 
+// As of several answers to one question: only the first one's prompt is computed whole.
+Test(scheduler, a_shared_prefix_is_scored_once)
+{
+    enum { N = 40, SHARED = 150, OWN = 10 };
+    static struct wish wishes[N];
+    struct session *alone = open_session(1, 32, 0), *s = open_session(8, 512, 0);
+    struct scheduler *q;
+    struct error err;
+    cr_assert_eq(scheduler_new(&q, s, model, 8, &err), 0);
+    for (int i = 0; i < N; i++) {
+        wishes[i] = (struct wish){.r = {.n_logprobs = -1, .n_samples = 1, .n_predict = 0, .n_prompt = SHARED + OWN}};
+        wishes[i].r.sampler = sampler_defaults();
+        wishes[i].r.prompt = wishes[i].prompt;
+        for (int j = 0; j < SHARED + OWN; j++)
+            wishes[i].prompt[j] = j < SHARED ? 300 + j % 13 : 320 + i;
+        score_alone(&wishes[i], alone);
+    }
+    run_all(q, wishes, N);
+    for (int i = 0; i < N; i++) {
+        expect_scored(&wishes[i], i);
+        cr_assert_eq(wishes[i].r.n_reused, i ? SHARED - 1 : 0, "request %d: %d reused", i, wishes[i].r.n_reused);
+    }
+    scheduler_free(q);
+    session_close(alone);
+    session_close(s);
+    free_all(wishes, N);
+}
+
 Test(scheduler, samples_of_a_request_share_its_prompt)
 {
     struct wish *w = calloc(1, sizeof *w);
