@@ -100,7 +100,8 @@ static inline void write_rows(const char *path, int n)
                 i);
         for (int j = 0; j < (i % 3 ? 5 + i % 11 : 60); j++)
             fprintf(f, "%s%d ", i % 3 ? "word" : "same", i % 3 ? i * j : j);
-        fprintf(f, "\",\"max_tokens\":%d%s%s}}\n", 1 + i % 17, i % 5 ? "" : ",\"n\":3", i % 7 ? "" : ",\"logprobs\":2");
+        fprintf(f, "\",\"max_tokens\":%d%s%s%s}}\n", 1 + i % 17, i % 5 ? "" : ",\"n\":3",
+                i % 7 ? "" : ",\"logprobs\":2", i % 4 ? "" : ",\"echo\":true,\"prompt_logprobs\":1");
     }
     cr_assert_eq(fclose(f), 0);
 }
