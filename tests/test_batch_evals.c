@@ -360,9 +360,15 @@ Test(batch_evals, answers_have_the_forms_of_other_engines)
 
 // --- tools ---
 
-static const char tools_template[] =
+// Templates whose calls have a form of their own, and one without.
+#define SHOWS_TOOLS                                                                                                    \
     "{% for t in tools %}{{ t.function.name }} {% endfor %}{% for m in messages %}{{ m.content }}{% endfor %}"
-    "{# <tool_call>{\"name\"} <think> </think> #}";
+static const char *const tools_templates[] = {
+    SHOWS_TOOLS "{# <think> </think> #}",
+    SHOWS_TOOLS "{# <tool_call>{\"name\"} <think> </think> #}",
+    SHOWS_TOOLS "{# [TOOL_CALLS] #}",
+    SHOWS_TOOLS "{# python_tag \"parameters\": #}",
+};
 
 #define TOOL(name, value)                                                                                              \
     "{\"type\":\"function\",\"function\":{\"name\":\"" name                                                            \
@@ -386,15 +392,9 @@ static void expect_call(const cJSON *call, const char *name)
     cJSON_Delete(arguments);
 }
 
-Test(batch_evals, a_tool_that_must_be_called_is_called)
+static void expect_calls(const char *out)
 {
-    write_text("t.jinja", tools_template);
-    write_text("in.jsonl",
-               TOOL_ROW("\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"g\"}}")
-                   TOOL_ROW("\"tool_choice\":\"required\",\"parallel_tool_calls\":false,\"n\":4")
-                       TOOL_ROW("\"tool_choice\":\"required\",\"parallel_tool_calls\":false,\"max_tokens\":4"));
-    cr_assert_eq(shell("$Q batch in.jsonl -o out --chat-template-file t.jinja --think-budget 3"), 1);
-    cJSON *named = row_of("out", 1), *any = row_of("out", 2);
+    cJSON *named = row_of(out, 1), *any = row_of(out, 2), *many = row_of(out, 4);
     const cJSON *message = at(choice_of(named, 0), "message");
     cr_assert(cJSON_IsNull(at(message, "content")));
     cr_assert_eq(cJSON_GetArraySize(at(message, "tool_calls")), 1);
@@ -407,9 +407,27 @@ Test(batch_evals, a_tool_that_must_be_called_is_called)
         expect_call(cJSON_GetArrayItem(at(message, "tool_calls"), 0), NULL);
         cr_assert_str_eq(string_at(choice_of(any, i), "finish_reason"), "tool_calls");
     }
-    expect_error("out", 3, "schema_unmet", "cut before it had the form");
+    expect_error(out, 3, "schema_unmet", "cut before it had the form");
+    const cJSON *calls = at(at(choice_of(many, 0), "message"), "tool_calls"), *call;
+    cr_assert_geq(cJSON_GetArraySize(calls), 1);
+    cJSON_ArrayForEach(call, calls) expect_call(call, NULL);
     cJSON_Delete(named);
     cJSON_Delete(any);
+    cJSON_Delete(many);
+}
+
+Test(batch_evals, a_tool_that_must_be_called_is_called_in_the_form_of_the_template)
+{
+    write_text("in.jsonl",
+               TOOL_ROW("\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"g\"}}")
+                   TOOL_ROW("\"tool_choice\":\"required\",\"parallel_tool_calls\":false,\"n\":4")
+                       TOOL_ROW("\"tool_choice\":\"required\",\"parallel_tool_calls\":false,\"max_tokens\":4")
+                           TOOL_ROW("\"tool_choice\":\"required\",\"max_tokens\":900"));
+    for (size_t i = 0; i < COUNT_OF(tools_templates); i++) {
+        write_text("t.jinja", tools_templates[i]);
+        cr_assert_eq(shell("rm -f out*; $Q batch in.jsonl -o out --chat-template-file t.jinja --think-budget 3"), 1);
+        expect_calls("out");
+    }
 }
 
 Test(batch_evals, a_choice_of_tools_that_cannot_be_kept_to_fails)
@@ -430,7 +448,7 @@ Test(batch_evals, a_choice_of_tools_that_cannot_be_kept_to_fails)
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         fputs(cases[i].line, f);
     fclose(f);
-    write_text("t.jinja", tools_template);
+    write_text("t.jinja", tools_templates[0]);
     cr_assert_eq(shell("$Q batch in.jsonl -o out --chat-template-file t.jinja"), 1);
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         expect_error("out", (int)i + 1, "invalid_request", cases[i].error);

@@ -154,6 +154,33 @@ Test(plain_texts, are_those_of_a_list)
     rig_end(&r);
 }
 
+// <think> is a control token of the vocabulary, which bytes cannot write; <x> is text.
+Test(frames, stand_around_a_value_once_or_often)
+{
+    static const int32_t think = RIG_PIECES;
+    struct rig r;
+    rig_begin(&r);
+    for (int many = 0; many < 2; many++) {
+        struct schema_options o = {.frame = {STR_LIT("<x>"), STR_LIT("</x>"), STR_LIT("\n"), many}};
+        rig_drop(&r);
+        cr_assert_eq(grammar_from_schema(&r.g, r.v, STR_LIT("{\"enum\":[1,2]}"), &o, &r.err), 0, "%s", r.err.text);
+        cr_assert_eq(constraint_new(&r.c, r.g, NULL, &r.err), 0);
+        check_texts(&r, "frame", "<x>\n1\n</x>", true);
+        check_texts(&r, "frame", "1|<x>\n1|<x>1</x>|<x>\n3\n</x>|\1", false);
+        check_texts(&r, "frame", "<x>\n1\n</x>\n<x>\n2\n</x>", many);
+    }
+    struct schema_options o = {.frame = {.open = STR_LIT("<think>")}};
+    rig_drop(&r);
+    cr_assert_eq(grammar_from_schema(&r.g, r.v, STR_LIT("{\"enum\":[1]}"), &o, &r.err), 0, "%s", r.err.text);
+    cr_assert_eq(constraint_new(&r.c, r.g, NULL, &r.err), 0);
+    check_texts(&r, "control token", "<think>1|1", false);
+    constraint_reset(r.c);
+    cr_assert_eq(constraint_accept(r.c, think, &r.err), 0);
+    cr_assert_eq(constraint_accept(r.c, RIG_BYTES + '1', &r.err), 0);
+    cr_assert(constraint_can_end(r.c));
+    rig_end(&r);
+}
+
 // Two ways to read each letter, which are told apart at the end alone.
 static const char two_ways[] =
     "root ::= a | b\na ::= \"a\" (a \"x\" | b \"y\") | \"c\"\nb ::= \"a\" (a \"x\" | b \"y\") | \"d\"";

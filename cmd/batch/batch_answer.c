@@ -325,16 +325,17 @@ static struct value tool_call(struct maker *m, const struct value *call, int ind
     return v;
 }
 
-// Splits the answer into its parts and the calls that it says. A forced answer is calls as a whole.
+// Splits the answer into its parts and the calls that it says. A forced answer is calls as a whole, unless it has the
+// template's form.
 static void split(struct maker *m, const struct request *r, const struct sample *s, struct parts *parts,
                   struct value *found)
 {
     struct batch_row *row = &m->job->row;
-    const bool forced = row->choice != CHOICE_FREE;
     size_t n_bad = 0;
     struct answer answer;
     struct error unread;
     struct answer_style style = batch_job_style(m->job, m->context);
+    const bool forced = row->choice != CHOICE_FREE && style.tools == TOOLS_NONE;
     answer_begin(&answer, &style, take_part, parts);
     m->failed = m->failed || push_tokens(m, &answer, r, s, m->err) || answer_end(&answer, m->err) ||
                 answer_tool_calls(&answer, m->arena, found, &n_bad, m->err);

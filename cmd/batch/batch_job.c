@@ -4,6 +4,7 @@
 // for the error line.
 #include "cmd/batch/batch_job.h"
 #include "cmd/batch/batch_answer.h"
+#include "cmd/batch/batch_tools.h"
 #include "cmd/digest.h"
 #include "cmd/template_choice.h"
 #include "engine/chat/messages.h"
@@ -313,10 +314,26 @@ struct answer_style batch_job_style(const struct batch_job *job, const struct ba
 {
     const struct batch_row *row = &job->row;
     struct str prompt = {job->prompt_text.data, job->prompt_text.size};
-    struct answer_style style = chat_answer_style(c->chat, prompt, row->tools && row->choice == CHOICE_FREE);
+    struct answer_style style = chat_answer_style(c->chat, prompt, row->tools != NULL);
+    if (row->choice != CHOICE_FREE && !batch_tools_is_native(&style))
+        style.tools = TOOLS_NONE;
     style.offered = row->tools;
     style.in_reasoning |= row->continues && style.think_open && is_left_thinking(row, &style);
     return style;
+}
+
+// Takes the grammar of the form that the row asks for.
+static int take_guide(struct batch_job *job, const struct batch_context *c, struct error *err)
+{
+    struct guide guide = {job->row.guide, job->row.guide_value, {{0}, {0}, {0}, false}};
+    if (guide.kind == GUIDE_CALLS) {
+        struct answer_style style = batch_job_style(job, c);
+        guide.kind = GUIDE_SCHEMA;
+        if (batch_tools_schema(&job->row, &style, &guide.v, &guide.frame, err))
+            return -1;
+    }
+    job->schemas = c->schemas;
+    return batch_schemas_take(c->schemas, &guide, &job->schema, err);
 }
 
 // Sets the constraint that the row asks for, or else that of the flags, applied after any reasoning. Each sample has
@@ -326,8 +343,7 @@ static int take_rules(struct batch_job *job, const struct batch_context *c, cons
     struct answer_rule_options o = {.grammar = c->constrained.grammar, .budget = c->options->think_budget};
     *code = "invalid_schema";
     if (job->row.guide != GUIDE_NONE) {
-        job->schemas = c->schemas;
-        if (batch_schemas_take(c->schemas, job->row.guide, job->row.guide_value, &job->schema, err))
+        if (take_guide(job, c, err))
             return -1;
         o.grammar = job->schema->grammar;
     }

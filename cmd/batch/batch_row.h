@@ -24,8 +24,8 @@ struct row_form {
 };
 
 // What says which form an answer has: nothing, any JSON object, a JSON Schema, GBNF, a regular expression that the whole
-// answer matches, or a list of answers.
-enum row_guide { GUIDE_NONE, GUIDE_OBJECT, GUIDE_SCHEMA, GUIDE_GRAMMAR, GUIDE_REGEX, GUIDE_CHOICE };
+// answer matches, a list of answers, or calls of tools, see choice.
+enum row_guide { GUIDE_NONE, GUIDE_OBJECT, GUIDE_SCHEMA, GUIDE_GRAMMAR, GUIDE_REGEX, GUIDE_CHOICE, GUIDE_CALLS };
 
 // Whether an answer must call a tool: any, or one by name.
 enum row_choice { CHOICE_FREE, CHOICE_REQUIRED, CHOICE_NAMED };
@@ -56,9 +56,9 @@ struct batch_row {
     bool ignore_unknown;      // see struct row_form
     bool no_answer_begun;     // add_generation_prompt is false: the prompt ends behind the last message
     bool continues;           // continue_final_message: the answer continues the last message
-    enum row_choice choice;   // tool_choice; where it is not CHOICE_FREE, the guide is the form of the calls
-    struct str chosen;        // the name, with CHOICE_NAMED
-    bool one_call;            // an answer has one call at most
+    enum row_choice choice;   // tool_choice
+    const struct value *chosen; // the tool, with CHOICE_NAMED
+    bool one_call;              // an answer has one call at most
     enum row_guide guide;
     const struct value *guide_value;           // the schema, the text, or the list of strings; NULL: none
     const struct value *stops[ROW_STOPS_MOST]; // strings

@@ -49,16 +49,17 @@ static int compile_choice(struct grammar **out, const struct grammar_vocab *voca
     return status;
 }
 
-static int compile_guide(struct grammar **out, const struct grammar_vocab *vocab, enum row_guide guide,
-                         const struct value *v, struct str text, struct error *err)
+static int compile_guide(struct grammar **out, const struct grammar_vocab *vocab, const struct guide *guide,
+                         struct str text, struct error *err)
 {
-    if (guide == GUIDE_GRAMMAR)
+    struct schema_options o = {.frame = guide->frame};
+    if (guide->kind == GUIDE_GRAMMAR)
         return grammar_from_gbnf(out, vocab, text, err);
-    if (guide == GUIDE_REGEX)
+    if (guide->kind == GUIDE_REGEX)
         return grammar_from_regex(out, vocab, text, err);
-    if (guide == GUIDE_CHOICE)
-        return compile_choice(out, vocab, v, err);
-    return grammar_from_schema(out, vocab, text, NULL, err);
+    if (guide->kind == GUIDE_CHOICE)
+        return compile_choice(out, vocab, guide->v, err);
+    return grammar_from_schema(out, vocab, text, &o, err);
 }
 
 static void note_passed_over(struct batch_schemas *s, const struct grammar *g)
@@ -70,15 +71,15 @@ static void note_passed_over(struct batch_schemas *s, const struct grammar *g)
     s->noted = true;
 }
 
-static int compile(struct batch_schemas *s, enum row_guide guide, const struct value *v, struct str text,
-                   struct batch_schema **out, struct error *err)
+static int compile(struct batch_schemas *s, const struct guide *guide, struct str text, struct batch_schema **out,
+                   struct error *err)
 {
     if (!s->vocab && grammar_vocab_new(&s->vocab, s->tokenizer, s->n_vocab, err))
         return -1;
     struct batch_schema *made = calloc(1, sizeof *made);
     if (!made)
         return fail(err, E_MEMORY, "no memory for a schema");
-    if (compile_guide(&made->grammar, s->vocab, guide, v, text, err)) {
+    if (compile_guide(&made->grammar, s->vocab, guide, text, err)) {
         free(made);
         return -1;
     }
@@ -95,34 +96,40 @@ static struct batch_schema *find(const struct batch_schemas *s, struct digest_va
     return NULL;
 }
 
-// The text that a guide stands for: the same for equal guides.
-static int guide_text(enum row_guide guide, const struct value *v, struct text *out, struct error *err)
+// The text that a guide stands for: the same for equal guides of a kind.
+static int guide_text(const struct guide *guide, struct text *out, struct error *err)
 {
-    if (guide == GUIDE_OBJECT)
+    if (guide->kind == GUIDE_OBJECT)
         text_print(out, "{\"type\": \"object\", \"additionalProperties\": true}");
-    else if (guide == GUIDE_GRAMMAR || guide == GUIDE_REGEX)
-        text_append(out, v->text);
-    else if (json_write_text(v, NULL, out, err))
+    else if (guide->kind == GUIDE_GRAMMAR || guide->kind == GUIDE_REGEX)
+        text_append(out, guide->v->text);
+    else if (json_write_text(guide->v, NULL, out, err))
         return -1;
     return out->failed ? fail(err, E_MEMORY, "no memory for a schema") : 0;
 }
 
-static struct digest_value guide_id(enum row_guide guide, struct str text)
+static struct digest_value guide_id(const struct guide *guide, struct str text)
 {
+    const struct schema_frame *f = &guide->frame;
+    const struct str parts[] = {f->open, f->gap, f->close, text};
     struct digest d = {0};
-    digest_add(&d, &guide, sizeof guide);
-    digest_add(&d, text.data, text.len);
+    digest_add(&d, &guide->kind, sizeof guide->kind);
+    digest_add(&d, &f->many, sizeof f->many);
+    for (size_t i = 0; i < COUNT_OF(parts); i++) {
+        digest_add(&d, &parts[i].len, sizeof parts[i].len);
+        digest_add(&d, parts[i].data, parts[i].len);
+    }
     return digest_end(&d);
 }
 
-static int take(struct batch_schemas *s, enum row_guide guide, const struct value *v, struct str text,
-                struct batch_schema **out, struct error *err)
+static int take(struct batch_schemas *s, const struct guide *guide, struct str text, struct batch_schema **out,
+                struct error *err)
 {
     const struct digest_value id = guide_id(guide, text);
     *out = find(s, id);
     if (*out)
         return 0;
-    if (compile(s, guide, v, text, out, err))
+    if (compile(s, guide, text, out, err))
         return -1;
     (*out)->id = id;
     int place = place_for_another(s);
@@ -133,12 +140,10 @@ static int take(struct batch_schemas *s, enum row_guide guide, const struct valu
     return 0;
 }
 
-int batch_schemas_take(struct batch_schemas *s, enum row_guide guide, const struct value *v, struct batch_schema **out,
-                       struct error *err)
+int batch_schemas_take(struct batch_schemas *s, const struct guide *guide, struct batch_schema **out, struct error *err)
 {
     struct text text = {0};
-    int status =
-        guide_text(guide, v, &text, err) || take(s, guide, v, (struct str){text.data, text.size}, out, err) ? -1 : 0;
+    int status = guide_text(guide, &text, err) || take(s, guide, (struct str){text.data, text.size}, out, err) ? -1 : 0;
     text_free(&text);
     if (status) {
         *out = NULL;

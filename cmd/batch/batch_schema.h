@@ -30,9 +30,14 @@ struct batch_schemas {
 };
 void batch_schemas_free(struct batch_schemas *s);
 
-// The grammar of a row's guide, which is not GUIDE_NONE, and its value. E_USAGE names the place in it that cannot be
-// enforced.
-int batch_schemas_take(struct batch_schemas *s, enum row_guide guide, const struct value *v, struct batch_schema **out,
+// What a grammar is compiled from.
+struct guide {
+    enum row_guide kind;       // neither GUIDE_NONE nor GUIDE_CALLS
+    const struct value *v;     // as in struct batch_row
+    struct schema_frame frame; // around a value, with GUIDE_SCHEMA
+};
+// E_USAGE names the place in it that cannot be enforced.
+int batch_schemas_take(struct batch_schemas *s, const struct guide *guide, struct batch_schema **out,
                        struct error *err);
 void batch_schemas_release(struct batch_schemas *s, struct batch_schema *schema); // NULL is allowed
 

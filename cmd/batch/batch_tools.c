@@ -1,5 +1,5 @@
 // The schema of a forced answer is made of those of the tools. Definitions that they refer to move to its top, because
-// references count from there.
+// references count from there. A table says how calls look in the templates that have JSON in them.
 #include "cmd/batch/batch_tools.h"
 #include "cmd/batch/batch_guide.h"
 #include "cmd/batch/batch_values.h"
@@ -93,55 +93,105 @@ static void add_definitions(struct builder *b, const struct value *tool, const c
     }
 }
 
-// --- the schema of a forced answer ---
+// --- the forms of forced answers ---
 
-// {"name": NAME, "parameters": {...}}
-static struct value call_schema(struct builder *b, const struct value *tool)
+// What stands around a call, or a list of calls, in the templates whose calls are JSON, and the name of the arguments.
+static const struct form {
+    enum tool_format tools;
+    const char *open, *close, *gap; // as in struct schema_frame
+    const char *arguments;
+    bool list, alone; // calls stand in a list; an answer has one call
+} forms[] = {
+    {TOOLS_JSON_TAG, "<tool_call>", "</tool_call>", "\n", "arguments", false, false},
+    {TOOLS_JSON_LIST, "[TOOL_CALLS]", "", "", "arguments", true, false},
+    {TOOLS_JSON_BARE, "", "", "", "parameters", false, true},
+};
+static const struct form plain_form = {TOOLS_NONE, "", "", "", "parameters", true, false};
+
+static const struct form *form_of(const struct answer_style *style)
+{
+    for (size_t i = 0; i < COUNT_OF(forms); i++)
+        if (forms[i].tools == style->tools && (!*forms[i].open || !strcmp(forms[i].open, style->call_open)))
+            return &forms[i];
+    return NULL;
+}
+
+bool batch_tools_is_native(const struct answer_style *style)
+{
+    return form_of(style) != NULL;
+}
+
+// {"name": NAME, "arguments": {...}}, under the form's own name of the arguments.
+static struct value call_schema(struct builder *b, const struct form *form, const struct value *tool)
 {
     struct value v = dict(b), properties = dict(b), name = dict(b), required = list(b);
     set(b, &name, "const", *value_get(function_of(tool), "name"));
     set(b, &properties, "name", name);
-    set(b, &properties, "parameters", parameters_of(b, tool, false));
+    set(b, &properties, form->arguments, parameters_of(b, tool, false));
     push(b, &required, VALUE_LIT("name"));
-    push(b, &required, VALUE_LIT("parameters"));
+    push(b, &required, value_string(str_from(form->arguments)));
     set(b, &v, "type", VALUE_LIT("object"));
     set(b, &v, "properties", properties);
     set(b, &v, "required", required);
     return v;
 }
 
-static struct value calls_schema(struct builder *b)
+static bool is_wanted(const struct batch_row *row, const struct value *tool)
+{
+    return row->choice != CHOICE_NAMED || tool == row->chosen;
+}
+
+static void set_definitions(struct builder *b, struct value *to)
 {
     static const char *const keys[] = {"$defs", "definitions"};
     const struct value *tools = b->row->tools;
-    struct value v = dict(b), items = dict(b), any = list(b);
-    for (size_t i = 0; i < value_count(tools); i++)
-        push(b, &any, call_schema(b, &tools->list->items[i]));
-    set(b, &items, "anyOf", any);
-    set(b, &v, "type", VALUE_LIT("array"));
-    set(b, &v, "minItems", value_int(1));
-    if (b->row->one_call)
-        set(b, &v, "maxItems", value_int(1));
-    set(b, &v, "items", items);
     for (size_t k = 0; k < COUNT_OF(keys); k++) {
         struct value all = dict(b);
         for (size_t i = 0; i < value_count(tools); i++)
-            add_definitions(b, &tools->list->items[i], keys[k], &all);
+            if (is_wanted(b->row, &tools->list->items[i]))
+                add_definitions(b, &tools->list->items[i], keys[k], &all);
         if (value_count(&all))
-            set(b, &v, keys[k], all);
+            set(b, to, keys[k], all);
     }
+}
+
+// A call of one of the wanted tools, or a list of such.
+static struct value calls_schema(struct builder *b, const struct form *form, bool one)
+{
+    const struct value *tools = b->row->tools;
+    struct value v = dict(b), any = list(b), items = dict(b);
+    for (size_t i = 0; i < value_count(tools); i++)
+        if (is_wanted(b->row, &tools->list->items[i]))
+            push(b, &any, call_schema(b, form, &tools->list->items[i]));
+    set(b, form->list ? &items : &v, "anyOf", any);
+    if (form->list) {
+        set(b, &v, "type", VALUE_LIT("array"));
+        set(b, &v, "minItems", value_int(1));
+        if (one)
+            set(b, &v, "maxItems", value_int(1));
+        set(b, &v, "items", items);
+    }
+    set_definitions(b, &v);
     return v;
 }
 
-static int force(struct batch_row *row, enum row_choice choice, const struct value *tool, struct error *err)
+int batch_tools_schema(struct batch_row *row, const struct answer_style *style, const struct value **schema,
+                       struct schema_frame *frame, struct error *err)
 {
     struct builder b = {.row = row, .err = err};
-    struct value *schema = ARENA_NEW(&row->arena, struct value);
-    if (!schema)
+    const struct form *own = form_of(style), *form = own ? own : &plain_form;
+    const bool one = row->one_call || row->choice == CHOICE_NAMED;
+    struct value *made = ARENA_NEW(&row->arena, struct value);
+    if (!made)
         return fail(err, E_MEMORY, "no memory for a schema");
-    *schema = tool ? parameters_of(&b, tool, true) : calls_schema(&b);
-    row->choice = choice;
-    return b.failed ? -1 : batch_guide_set(row, "tool_choice", GUIDE_SCHEMA, schema, err);
+    *frame = (struct schema_frame){str_from(form->open), str_from(form->close), str_from(form->gap),
+                                   !form->list && !form->alone && !one};
+    if (!own && row->choice == CHOICE_NAMED)
+        *made = parameters_of(&b, row->chosen, true);
+    else
+        *made = calls_schema(&b, form, one);
+    *schema = made;
+    return b.failed ? -1 : 0;
 }
 
 // --- tool_choice ---
@@ -155,8 +205,9 @@ static int force_named(struct batch_row *row, const struct value *choice, struct
     const struct value *tool = find_tool(row->tools, name->text);
     if (!tool)
         return fail(err, E_USAGE, "tool_choice: no tool has the name \"%.*s\"", STR_ARG(name->text));
-    row->chosen = name->text;
-    return force(row, CHOICE_NAMED, tool, err);
+    row->chosen = tool;
+    row->choice = CHOICE_NAMED;
+    return 0;
 }
 
 static int take_choice(struct batch_row *row, const struct value *choice, struct error *err)
@@ -173,7 +224,10 @@ static int take_choice(struct batch_row *row, const struct value *choice, struct
         return fail(err, E_USAGE, "tool_choice: \"%.*s\"; auto, none, required or a function", STR_ARG(choice->text));
     if (check_tools(row->tools, err))
         return -1;
-    return choice->kind == VALUE_DICT ? force_named(row, choice, err) : force(row, CHOICE_REQUIRED, NULL, err);
+    row->choice = CHOICE_REQUIRED;
+    if (choice->kind == VALUE_DICT && force_named(row, choice, err))
+        return -1;
+    return batch_guide_set(row, "tool_choice", GUIDE_CALLS, NULL, err);
 }
 
 int batch_tools_take(struct batch_row *row, const struct value *body, struct error *err)
@@ -202,11 +256,11 @@ int batch_tools_read(struct batch_row *row, struct str answer, struct value *cal
 {
     struct json_reader reader = {.arena = &row->arena};
     struct builder b = {.row = row, .err = err};
-    struct value all, chosen = value_string(row->chosen), made = list(&b);
+    struct value all, made = list(&b);
     if (b.failed || json_read(&all, &reader, answer, err))
         return -1;
     if (row->choice == CHOICE_NAMED)
-        add_call(&b, &chosen, &all, &made);
+        add_call(&b, value_get(function_of(row->chosen), "name"), &all, &made);
     for (size_t i = 0; row->choice == CHOICE_REQUIRED && i < value_count(&all); i++) {
         const struct value *item = all.kind == VALUE_LIST ? &all.list->items[i] : NULL;
         const struct value *name = value_get(item, "name"), *parameters = value_get(item, "parameters");

@@ -35,9 +35,16 @@ void grammar_vocab_free(struct grammar_vocab *v); // NULL is fine
 // E_USAGE names the line and the column. Left recursion is an error that names the rule.
 int grammar_from_gbnf(struct grammar **out, const struct grammar_vocab *v, struct str text, struct error *err);
 
+// What stands around a value, such as the marks of a tool call: open, gap, the value, gap, close.
+struct schema_frame {
+    struct str open, close; // a control token by its name, or a text; may be empty
+    struct str gap;         // a text
+    bool many;              // further values may follow, each in a frame, with a gap between them
+};
 struct schema_options {
     bool open_objects; // an object with `properties` but without `additionalProperties` may have other properties, as
                        // the standard says; if false, it may not, which is what a caller who wants an answer means
+    struct schema_frame frame; // around the whole answer
 };
 // JSON Schema (2020-12, and the spellings of draft 7). `json` is the text of the schema; "{}" allows any JSON value.
 // E_USAGE names the place as a JSON pointer. A keyword that demands something and is not supported is an error. Unknown

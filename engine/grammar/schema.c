@@ -344,6 +344,33 @@ static int build(struct schema *s, struct str json, expr_id *root)
     return 0;
 }
 
+// A control token has no bytes; other marks are text, which the tokens that spell it may write.
+static expr_id mark(struct schema *s, const struct tokenizer *t, struct str name)
+{
+    int32_t token = name.len ? tokenizer_find(t, name) : -1;
+    return token >= 0 && tokenizer_attr(t, token) == TOKEN_CONTROL ? expr_token(&s->x, token, false)
+                                                                   : expr_text(&s->x, name);
+}
+
+// The rule of the whole answer: that of the value, which is the first, or one that has a frame around it.
+static uint32_t frame(struct schema *s, const struct tokenizer *t)
+{
+    const struct schema_frame *f = &s->options.frame;
+    if (!f->open.len && !f->close.len)
+        return 0;
+    uint32_t root = exprs_rule(&s->x, STR_LIT("framed"));
+    const expr_id gap = expr_text(&s->x, f->gap), value = expr_rule(&s->x, 0);
+    const expr_id parts[] = {mark(s, t, f->open), gap, value, gap, mark(s, t, f->close)};
+    expr_id whole = expr_cat_n(&s->x, parts, COUNT_OF(parts));
+    if (f->many)
+        whole = expr_cat(&s->x, whole, expr_star(&s->x, expr_cat(&s->x, gap, whole)));
+    if (root == UINT32_MAX)
+        return 0; // exprs_check reports it
+    s->x.rules[root].body = whole;
+    s->x.rules[root].defined = true;
+    return root;
+}
+
 int grammar_from_schema(struct grammar **out, const struct grammar_vocab *v, struct str json,
                         const struct schema_options *o, struct error *err)
 {
@@ -366,7 +393,7 @@ int grammar_from_schema(struct grammar **out, const struct grammar_vocab *v, str
         text_free(&s.passed_over);
         return -1;
     }
-    status = grammar_compile(out, v, &s.x, 0, err);
+    status = grammar_compile(out, v, &s.x, frame(&s, v->t), err);
     if (status)
         text_free(&s.passed_over);
     else
