@@ -11,8 +11,8 @@
 //
 // Prefixes: the pages of a session form a tree of texts. A prompt reuses the part of itself that is in this tree,
 // waits for a part that another prompt is computing at this moment, and computes the rest. The samples of one request
-// share the whole prompt. Pages hold no logits: a prompt whose log-probabilities are wanted reuses only what is known of
-// prompts that were scored lately, see scored_texts.h.
+// share the whole prompt. Pages hold no logits: a prompt whose log-probabilities are wanted reuses only what is known
+// of prompts that were scored lately, see scored_texts.h.
 //
 // Ownership: a scheduler uses all sequences of its session and owns what it needs for requests in flight. Requests
 // belong to the caller and must not move until they are returned. Threads: that of the session.

@@ -167,8 +167,8 @@ static void add_prompt(struct maker *m, struct columns *to, const struct request
     to->offset = (int64_t)text.len;
 }
 
-// echo: the text of the prompt, whose tokens come first, and the token that ended the answer comes last; NULL data: only
-// the tokens of the answer.
+// echo: the text of the prompt, whose tokens come first, and the token that ended the answer comes last; NULL data:
+// only the tokens of the answer.
 static struct value completion_logprobs(struct maker *m, const struct request *r, const struct sample *s,
                                         struct str echo)
 {

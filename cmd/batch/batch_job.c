@@ -336,6 +336,24 @@ static int take_guide(struct batch_job *job, const struct batch_context *c, stru
     return batch_schemas_take(c->schemas, &guide, &job->schema, err);
 }
 
+// Makes a rule for each sample.
+static int make_rules(struct batch_job *job, const struct model *m, const struct answer_rule_options *o,
+                      struct error *err)
+{
+    int n = job->n_requests * (int)job->row.settings.n;
+    job->answer_rules = calloc((size_t)n, sizeof(struct answer_rule *));
+    job->rules = calloc((size_t)n, sizeof *job->rules);
+    if (!job->answer_rules || !job->rules)
+        return fail(err, E_MEMORY, "no memory for the rules of %d answers", n);
+    for (; job->n_rules < n; job->n_rules++) {
+        struct answer_rule **rule = &job->answer_rules[job->n_rules];
+        if (answer_rule_new(rule, m->tokenizer, m->info.n_vocab, o, err))
+            return -1;
+        job->rules[job->n_rules] = answer_rule_begin(*rule);
+    }
+    return 0;
+}
+
 // Sets the constraint that the row asks for, or else that of the flags, applied after any reasoning. Each sample has
 // a rule of its own.
 static int take_rules(struct batch_job *job, const struct batch_context *c, const char **code, struct error *err)
@@ -355,18 +373,20 @@ static int take_rules(struct batch_job *job, const struct batch_context *c, cons
     }
     if (!o.grammar && !(o.think_close && o.budget >= 0))
         return 0;
-    int n = job->n_requests * (int)job->row.settings.n;
-    job->answer_rules = calloc((size_t)n, sizeof(struct answer_rule *));
-    job->rules = calloc((size_t)n, sizeof *job->rules);
-    if (!job->answer_rules || !job->rules)
-        return fail(err, E_MEMORY, "no memory for the rules of %d answers", n);
-    for (; job->n_rules < n; job->n_rules++) {
-        struct answer_rule **rule = &job->answer_rules[job->n_rules];
-        if (answer_rule_new(rule, c->model->tokenizer, c->model->info.n_vocab, &o, err))
-            return -1;
-        job->rules[job->n_rules] = answer_rule_begin(*rule);
+    return make_rules(job, c->model, &o, err);
+}
+
+static void set_request(struct batch_job *job, int i, const struct request *common, uint64_t seed)
+{
+    struct request *r = &job->requests[i];
+    *r = *common;
+    if (job->rules) {
+        r->rules = job->rules + (ptrdiff_t)i * common->n_samples;
+        r->ignore_end = false; // once the schema is satisfied only the end token is allowed
     }
-    return 0;
+    r->sampler.seed = scheduler_sample_seed(seed, i * common->n_samples);
+    r->prompt = job->prompts[i].ids;
+    r->n_prompt = (int)job->prompts[i].n;
 }
 
 int batch_job_make(struct batch_job *job, const struct batch_context *c, const char **code, struct error *err)
@@ -394,18 +414,8 @@ int batch_job_make(struct batch_job *job, const struct batch_context *c, const c
         return -1;
     if (check_length(job, c, code, err) || take_rules(job, c, code, err))
         return -1;
-    uint64_t seed = seed_of(&job->row, c->seed);
-    for (int i = 0; i < job->n_requests; i++) {
-        struct request *r = &job->requests[i];
-        *r = common;
-        if (job->rules) {
-            r->rules = job->rules + (ptrdiff_t)i * common.n_samples;
-            r->ignore_end = false; // once the schema is satisfied only the end token is allowed
-        }
-        r->sampler.seed = scheduler_sample_seed(seed, i * common.n_samples);
-        r->prompt = job->prompts[i].ids;
-        r->n_prompt = (int)job->prompts[i].n;
-    }
+    for (int i = 0; i < job->n_requests; i++)
+        set_request(job, i, &common, seed_of(&job->row, c->seed));
     return take_scores(job, err);
 }
 

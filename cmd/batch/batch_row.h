@@ -23,8 +23,8 @@ struct row_form {
     int n_fields;
 };
 
-// What says which form an answer has: nothing, any JSON object, a JSON Schema, GBNF, a regular expression that the whole
-// answer matches, a list of answers, or calls of tools, see choice.
+// What says which form an answer has: nothing, any JSON object, a JSON Schema, GBNF, a regular expression that the
+// whole answer matches, a list of answers, or calls of tools, see choice.
 enum row_guide { GUIDE_NONE, GUIDE_OBJECT, GUIDE_SCHEMA, GUIDE_GRAMMAR, GUIDE_REGEX, GUIDE_CHOICE, GUIDE_CALLS };
 
 // Whether an answer must call a tool: any, or one by name.

@@ -53,7 +53,8 @@ int grammar_from_schema(struct grammar **out, const struct grammar_vocab *v, str
                         const struct schema_options *o, struct error *err);
 // The names of unknown keywords and formats that the schema has, for a note: "'a', 'b'"; NULL: none. Belongs to the grammar.
 const char *grammar_passed_over(const struct grammar *g);
-// The texts that the regular expression (see regex.h) matches from their beginning to their end. E_USAGE names the column.
+// The texts that the regular expression (see regex.h) matches from their beginning to their end. E_USAGE names the
+// column.
 int grammar_from_regex(struct grammar **out, const struct grammar_vocab *v, struct str pattern, struct error *err);
 // One of n texts, n > 0.
 int grammar_from_texts(struct grammar **out, const struct grammar_vocab *v, const struct str *texts, size_t n,
