@@ -443,6 +443,9 @@ Test(batch_evals, a_choice_of_tools_that_cannot_be_kept_to_fails)
         {TOOL_ROW("\"parallel_tool_calls\":1"), "parallel_tool_calls"},
         {"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tool_choice\":\"required\"}\n",
          "tool_choice: there are no tools"},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tool_choice\":\"required\",\"tools\":[{\"type\":"
+         "\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"properties\":{\"a\":{\"$ref\":\"#\"}}}}}]}\n",
+         "a reference to #,"},
     };
     FILE *f = fopen("in.jsonl", "w");
     for (size_t i = 0; i < COUNT_OF(cases); i++)
@@ -451,7 +454,7 @@ Test(batch_evals, a_choice_of_tools_that_cannot_be_kept_to_fails)
     write_text("t.jinja", tools_templates[0]);
     cr_assert_eq(shell("$Q batch in.jsonl -o out --chat-template-file t.jinja"), 1);
     for (size_t i = 0; i < COUNT_OF(cases); i++)
-        expect_error("out", (int)i + 1, "invalid_request", cases[i].error);
+        expect_error("out", (int)i + 1, i + 1 < COUNT_OF(cases) ? "invalid_request" : "invalid_schema", cases[i].error);
 }
 
 // --- messages that are continued ---

@@ -78,6 +78,25 @@ static struct value parameters_of(struct builder *b, const struct value *tool, b
     return v;
 }
 
+static bool begins_with(struct str text, const char *start)
+{
+    return text.len >= strlen(start) && !memcmp(text.data, start, strlen(start));
+}
+
+// Refuses references to other places than definitions: they would count from the top of a call.
+static int check_references(const struct value *v, struct error *err)
+{
+    const struct value *ref = value_get(v, "$ref");
+    if (value_is(ref, VALUE_STRING) && begins_with(ref->text, "#") && !begins_with(ref->text, "#/$defs/") &&
+        !begins_with(ref->text, "#/definitions/"))
+        return fail(err, E_USAGE, "tools: a reference to %.*s, where only definitions can be referred to",
+                    STR_ARG(ref->text));
+    for (size_t i = 0; i < value_count(v); i++)
+        if (check_references(v->kind == VALUE_DICT ? &v->dict->entries[i].value : &v->list->items[i], err))
+            return -1;
+    return 0;
+}
+
 // Adds the definitions of a tool. Two tools may share one, but not have different ones of the same name.
 static void add_definitions(struct builder *b, const struct value *tool, const char *key, struct value *to)
 {
@@ -125,6 +144,7 @@ bool batch_tools_is_native(const struct answer_style *style)
 static struct value call_schema(struct builder *b, const struct form *form, const struct value *tool)
 {
     struct value v = dict(b), properties = dict(b), name = dict(b), required = list(b);
+    b->failed = b->failed || check_references(value_get(function_of(tool), "parameters"), b->err);
     set(b, &name, "const", *value_get(function_of(tool), "name"));
     set(b, &properties, "name", name);
     set(b, &properties, form->arguments, parameters_of(b, tool, false));
