@@ -128,7 +128,7 @@ static void run_open(struct run *r, struct machine *m, const struct graph *g, en
         // behind the first page's end as well
         int32_t token = (37 * i + 5) % N_VOCAB, position = i < STEPS - 1 ? i : KV_PAGE, seq = 0, output = 0;
         struct step s = {1, 1,    &token, &position, &seq, &output, pages, PAGES, r->kv, r->logits[i],
-                         0, NULL, NULL,   NULL,      NULL};
+                         0, NULL, NULL,   NULL,      NULL, NULL};
         cr_assert_eq(m->v->run(m, r->plan, &s, &err), 0, "%s", err.text);
     }
 }
@@ -216,7 +216,7 @@ static void check_wide(int64_t k, int n_launches)
     for (int i = 0; i < 2; i++) {
         struct plan *p = compile(m, g, 1, DT_F16, i ? &taps : NULL);
         int32_t token = 3, zero = 0;
-        struct step s = {1, 1, &token, &zero, &zero, &zero, NULL, 0, NULL, logits[i], 0, NULL, NULL, NULL, NULL};
+        struct step s = {1, 1, &token, &zero, &zero, &zero, NULL, 0, NULL, logits[i], 0, NULL, NULL, NULL, NULL, NULL};
         cr_assert_eq(m->v->run(m, p, &s, &err), 0, "%s", err.text);
         cr_expect(i || p->lists[GPU_ONE_ROW].n_launches == n_launches, "%lld: %d launches", (long long)k,
                   p->lists[GPU_ONE_ROW].n_launches);

@@ -281,7 +281,8 @@ static void decode_token(struct decode *d, int position)
 {
     static const int32_t pages[] = {2, 0, 3, 1};
     int32_t token = (position * 7 + 3) % d->model.info.n_vocab, seq = 0, output = 0;
-    struct step s = {1, 1, &token, &position, &seq, &output, pages, 4, d->kv, d->logits, 0, NULL, NULL, NULL, NULL};
+    struct step s = {1,     1,         &token, &position, &seq, &output, pages, 4,
+                     d->kv, d->logits, 0,      NULL,      NULL, NULL,    NULL,  NULL};
     struct error err = {0};
     cr_assert(d->m->v->run(d->m, d->plan, &s, &err) == 0, "%s", err.text);
 }
@@ -296,7 +297,8 @@ static int run_rows(struct decode *d, int position, int n, struct error *err)
         positions[i] = position + i;
         tokens[i] = (positions[i] * 7 + 3) % d->model.info.n_vocab;
     }
-    struct step s = {n, 1, tokens, positions, zeros, &output, pages, 4, d->kv, d->logits, 0, NULL, NULL, NULL, NULL};
+    struct step s = {n,     1,         tokens, positions, zeros, &output, pages, 4,
+                     d->kv, d->logits, 0,      NULL,      NULL,  NULL,    NULL,  NULL};
     return d->m->v->run(d->m, d->plan, &s, err);
 }
 
@@ -364,7 +366,7 @@ Test(ptx_machine, a_read_of_a_value_that_nothing_wrote_names_its_place)
     struct decode d = decode_open("arch/tiny-llama.gguf", DT_F16, 8);
     static const int32_t tokens[] = {3, 1, 4}, positions[] = {0, 1, 2}, seqs[] = {0, 0, 0}, outputs[] = {2},
                          pages[] = {1};
-    struct step s = {3, 1, tokens, positions, seqs, outputs, pages, 1, d.kv, d.logits, 0, NULL, NULL, NULL, NULL};
+    struct step s = {3, 1, tokens, positions, seqs, outputs, pages, 1, d.kv, d.logits, 0, NULL, NULL, NULL, NULL, NULL};
     struct error err = {0};
     struct gpu_list *list = &d.plan->lists[GPU_ANY_ROWS];
     memmove(list->launches, list->launches + 1, (size_t)--list->n_launches * sizeof *list->launches);
