@@ -530,3 +530,16 @@ Test(batch_evals, a_thought_that_was_begun_is_continued)
     cr_assert(at(message, "reasoning_content"));
     cJSON_Delete(row);
 }
+
+// The stop string of the plain form ends the turns of a chat, and texts to complete go on behind it.
+Test(batch_evals, a_turn_ends_before_the_next_and_a_text_does_not)
+{
+    write_text("in.jsonl", "{\"prompt\":\"so\",\"grammar\":\"root ::= \\\"a\\\\nUser: b\\\"\"}\n"
+                           "{\"messages\":[{\"role\":\"user\",\"content\":\"so\"}],"
+                           "\"grammar\":\"root ::= \\\"a\\\\nUser: b\\\"\"}\n");
+    cr_assert_eq(shell("$Q batch in.jsonl -o out --chat-template plain"), 1);
+    cJSON *text = row_of("out", 1);
+    cr_expect_str_eq(string_at(choice_of(text, 0), "text"), "a\nUser: b");
+    expect_error("out", 2, "schema_unmet", "cut before it had the form");
+    cJSON_Delete(text);
+}

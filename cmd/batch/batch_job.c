@@ -238,13 +238,15 @@ static int take_texts(struct batch_job *job, const struct batch_context *c, stru
 
 static int take_stops(struct batch_job *job, const struct batch_context *c, struct request *common, struct error *err)
 {
-    int n = c->sampling->n_stops + job->row.n_stops;
+    // the last one of the flags may be that of the plain form, which holds for messages alone
+    const int n_flags =
+        c->sampling->n_stops - (template_choice_plain(c->options) && job->row.kind == ROW_COMPLETION ? 1 : 0);
+    const int n = n_flags + job->row.n_stops;
     job->stops = calloc((size_t)n + 1, sizeof *job->stops);
     if (!job->stops)
         return fail(err, E_MEMORY, "no memory for stop strings");
     for (int i = 0; i < n; i++)
-        job->stops[i] =
-            i < c->sampling->n_stops ? c->sampling->stops[i] : job->row.stops[i - c->sampling->n_stops]->text;
+        job->stops[i] = i < n_flags ? c->sampling->stops[i] : job->row.stops[i - n_flags]->text;
     common->stops = job->stops;
     common->n_stops = n;
     return 0;
