@@ -18,14 +18,14 @@
 #include "kernels/ptx/emit_bytes.h"
 #include "kernels/ptx/emit_matmul_parts.h"
 
-enum { STEP = 256, WARPS = 8, LANES_K = 16, MAX_SIZE = 1 << 20, MANY_FROM = 24, GROUP_FROM = 4 };
+enum { STEP = 256, WARPS = 8, LANES_K = 16, MAX_SIZE = 1 << 20, MANY_FROM = 24, HALVES_FROM = 9, GROUP_FROM = 4 };
 
 // ---- sizes
 
 // Floats in tiles are copied in chunks of 16 bytes and multiplied in steps of 32.
 static bool in_tiles(const struct ptx_matmul *m)
 {
-    return m->q8 || (m->n_in % 32 == 0 && (m->x_stride | m->x_part) % 16 == 0);
+    return m->q8 || m->halves || (m->n_in % 32 == 0 && (m->x_stride | m->x_part) % 16 == 0);
 }
 
 static int check(const struct ptx_matmul *m, struct error *err)
@@ -43,8 +43,11 @@ static int check(const struct ptx_matmul *m, struct error *err)
         return fail(err, E_GPU, "matmul: many rows for compute capability %u: 75 is the least", m->target);
     if (m->q8 && !ptx_takes_q8(m->type))
         return fail(err, E_GPU, "matmul: %s weights take no activations in 8 bits", dtype_info[m->type].name);
+    if (m->halves && (m->q8 || m->x_shared || !ptx_takes_halves(m->type, m->n_in, m->target)))
+        return fail(err, E_GPU, "matmul: %s weights by %u, no activations in 16 bits for compute capability %u",
+                    dtype_info[m->type].name, m->n_in, m->target);
     uint32_t strides = m->x_stride | m->x_part;
-    if ((strides | m->y_stride | m->residual_stride | m->ids_stride) % 4 || (m->q8 && strides % 16))
+    if ((strides | m->y_stride | m->residual_stride | m->ids_stride) % 4 || ((m->q8 || m->halves) && strides % 16))
         return fail(err, E_GPU, "matmul: rows that are not aligned");
     bool grouped = m->rows == PTX_MANY_ROWS && m->n_experts <= PTX_GROUP_EXPERTS;
     if (m->n_used && (!(m->rows == 1 || grouped) || !m->n_experts || m->residual))
@@ -70,7 +73,7 @@ uint32_t ptx_matmul_rows(const struct ptx_matmul *m, uint32_t n_rows, uint32_t t
         return grouped(m, n_rows, target) ? PTX_MANY_ROWS : 1;
     if (n_rows <= 1)
         return 1;
-    if (in_tiles(m) && target >= 75 && n_rows >= MANY_FROM)
+    if (in_tiles(m) && target >= 75 && n_rows >= (m->halves ? HALVES_FROM : MANY_FROM))
         return PTX_MANY_ROWS;
     return n_rows <= 2 ? 2 : n_rows <= 4 ? 4 : 8;
 }
@@ -86,11 +89,11 @@ static uint32_t ctas_of_many(const struct ptx_matmul *m)
 
 void ptx_matmul_entry(struct ptx *p, const struct ptx_matmul *m, uint32_t warps)
 {
-    uint32_t ctas = m->q8 && m->rows == PTX_MANY_ROWS ? ctas_of_many(m) : 1;
+    uint32_t ctas = (m->q8 || m->halves) && m->rows == PTX_MANY_ROWS ? ctas_of_many(m) : 1;
     PTX_FILL(p, "\n// node $0: ", m->node);
     ptx_word(p, dtype_info[m->type].name);
     PTX_FILL(p, " weights: y[.][$0] = x[.][$1] * w[$0][$1]', $2 rows a CTA, x in ", m->n_out, m->n_in, m->rows);
-    ptx_word(p, m->q8 ? "8 bits" : "f32");
+    ptx_word(p, m->q8 ? "8 bits" : m->halves ? "16 bits" : "f32");
     PTX_FILL(p,
              "\n"
              ".visible .entry matmul_$0(\n"
@@ -533,7 +536,11 @@ int ptx_emit_matmul(struct ptx *p, const struct ptx_matmul *m, struct ptx_launch
     if (check(m, err))
         return -1;
     uint32_t warps = WARPS, outputs = PTX_TILE_ROWS;
-    if (m->rows == PTX_MANY_ROWS && m->q8)
+    if (m->halves && m->rows == PTX_MANY_ROWS)
+        outputs = ptx_matmul_half_many(p, m);
+    else if (m->halves)
+        ptx_matmul_half_few(p, m);
+    else if (m->rows == PTX_MANY_ROWS && m->q8)
         outputs = ptx_matmul_mma(p, m);
     else if (m->rows == PTX_MANY_ROWS)
         ptx_matmul_tiled(p, m);

@@ -31,6 +31,12 @@ enum { PTX_GROUP_EXPERTS = 4096 }; // the most experts that ptx_emit_group sorts
 // Whether the products of this type have a path with 8-bit activations.
 bool ptx_takes_q8(enum dtype type);
 
+// Whether products of this type can take activations of 16 bits, on a GPU of that compute capability (75, 80, ...).
+bool ptx_takes_halves(enum dtype type, uint32_t n_in, uint32_t target);
+// Bytes of a row of n_in activations of 16 bits, a multiple of 16: for F16 weights n_in times f16 and the scale of the row
+// (f32), for BF16 weights n_in times bf16 and n_in times the rest that rounding left (bf16).
+uint32_t ptx_half_row_bytes(enum dtype type, uint32_t n_in);
+
 // Bytes that n_out rows of n_in weights occupy as tiles; the last tile has 32 rows as well. Each expert's matrix
 // starts at a multiple of this size. n_in must be a multiple of the type's block. -1 if the size does not fit or the
 // type cannot be dequantised.
@@ -50,6 +56,7 @@ struct ptx_matmul {
     // Of PTX_MANY_ROWS: the compute capability that the text is written for (75, 80, ...), or a lower one.
     uint32_t target;
     bool q8, bias, residual, scale;
+    bool halves; // x has rows of 16 bits, from ptx_emit_halve for this type of weights; see ptx_takes_halves
     uint32_t x_stride, y_stride, residual_stride;
     // Experts: n_used of them per row; 0: a plain product. For row `row` and place j, x is at row * x_stride (+ j *
     // x_part if each place has a row of its own; x_part = 0: all places share one), y at row * y_stride + j * 4 *
@@ -124,6 +131,17 @@ struct ptx_quantize {
     uint32_t x_stride, y_stride;
 };
 int ptx_emit_quantize(struct ptx *p, const struct ptx_quantize *q, struct ptx_launch *launch, struct error *err);
+// Rounds activations to 16 bits for weights of `type`, see ptx_half_row_bytes. A row of x consists of `parts` rows of k
+// floats, one after another, k a multiple of 32. What is no number stays none. Parameters: x, y, .u32 n_rows. grid[1] =
+// n_rows.
+struct ptx_halve {
+    uint32_t node;
+    enum dtype type;
+    uint32_t k, parts;
+    uint32_t x_stride, y_stride;
+};
+int ptx_emit_halve(struct ptx *p, const struct ptx_halve *h, struct ptx_launch *launch, struct error *err);
+
 // Quantises one block of 256 with one warp. Input: %x0 to %x7, the lane's 8 elements, which are changed. Output:
 // {%low, %high}, their bytes; %step8, the step of 32 elements, equal in each four lanes; %sum8, the sum of 16 elements
 // times the step, equal in each pair of lanes; %d, the scale.

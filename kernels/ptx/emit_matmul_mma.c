@@ -529,8 +529,8 @@ static void store_rows(struct ptx *p, const struct ptx_matmul *m)
     }
 }
 
-// Stores the lane's results: four outputs, 8 apart, for 8 rows of x each.
-static void store(struct ptx *p, const struct ptx_matmul *m)
+// The lane's results are four outputs, 8 apart, for 8 rows of x each.
+void ptx_mma_store(struct ptx *p, const struct ptx_matmul *m)
 {
     store_rows(p, m);
     if (m->scale)
@@ -592,6 +592,6 @@ uint32_t ptx_matmul_mma(struct ptx *p, const struct ptx_matmul *m)
              "    setp.lt.u32 %more, %half, $0;\n"
              "    @%more bra BLOCK;\n",
              2 * tile_units(m->type, m->n_in));
-    store(p, m);
+    ptx_mma_store(p, m);
     return OUTPUTS;
 }

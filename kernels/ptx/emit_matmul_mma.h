@@ -57,4 +57,8 @@ void ptx_mma_put_at(struct ptx *p, const struct ptx_matmul *m);
 // Changes %part, %unit, %chunk and %from.
 void ptx_mma_put(struct ptx *p, const struct ptx_matmul *m);
 
+// Ends a kernel of 128 outputs by 64 rows of x a CTA, whose 8 warps have 32 by 32 of them: stores the sums %y0 to %y31 of
+// the fragments m16n8, number 16 mt + 4 nt + i for tile mt of 16 outputs and tile nt of 8 rows.
+void ptx_mma_store(struct ptx *p, const struct ptx_matmul *m);
+
 #endif

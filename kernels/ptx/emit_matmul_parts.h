@@ -61,6 +61,10 @@ uint32_t ptx_matmul_q8(struct ptx *p, const struct ptx_matmul *m);
 // Emits the whole kernel for 8-bit activations and many rows on tensor cores, with 256 threads per CTA. Returns the
 // number of outputs of a CTA.
 uint32_t ptx_matmul_mma(struct ptx *p, const struct ptx_matmul *m);
+// Emit the whole kernels for activations of 16 bits, with 256 threads per CTA: for up to 8 rows and 32 outputs; and for
+// many rows, which returns the number of outputs of a CTA.
+void ptx_matmul_half_few(struct ptx *p, const struct ptx_matmul *m);
+uint32_t ptx_matmul_half_many(struct ptx *p, const struct ptx_matmul *m);
 // Emits the whole kernel for float32 activations and many rows, with 256 threads per CTA.
 void ptx_matmul_tiled(struct ptx *p, const struct ptx_matmul *m);
 
