@@ -495,23 +495,50 @@ static void destroy(struct gguf_writer *w)
     free(w);
 }
 
-int gguf_writer_open(struct gguf_writer **out, const char *path, struct error *err)
+// Allocates a writer without a file.
+static struct gguf_writer *create(const char *path, struct error *err)
 {
-    *out = NULL;
     struct gguf_writer *w = calloc(1, sizeof *w);
-    if (!w)
-        return gguf_fail_memory(err, sizeof *w, "writing a model file");
+    if (!w) {
+        gguf_fail_memory(err, sizeof *w, "writing a model file");
+        return NULL;
+    }
     w->fd = -1;
     w->alignment = ALIGNMENT_DEFAULT;
     w->path = arena_strdup(&w->arena, str_from(path));
     if (!w->path) {
         destroy(w);
-        return gguf_fail_memory(err, strlen(path) + 1, "a file name");
+        gguf_fail_memory(err, strlen(path) + 1, "a file name");
+        return NULL;
     }
+    return w;
+}
+
+int gguf_writer_open(struct gguf_writer **out, const char *path, struct error *err)
+{
+    *out = NULL;
+    struct gguf_writer *w = create(path, err);
+    if (!w)
+        return -1;
     if (check_replaceable(path, &w->first) != 0 || create_temp(w) != 0) {
         writer_status(w, err);
         destroy(w);
         return -1;
+    }
+    *out = w;
+    return 0;
+}
+
+int gguf_writer_open_fd(struct gguf_writer **out, int fd, const char *name, struct error *err)
+{
+    *out = NULL;
+    struct gguf_writer *w = create(name, err);
+    if (!w)
+        return -1;
+    w->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (w->fd < 0) {
+        destroy(w);
+        return fail(err, E_IO, "%s: %s", name, strerror(errno));
     }
     *out = w;
     return 0;
@@ -540,12 +567,14 @@ static int finish(struct gguf_writer *w)
                            w->current->size - w->written);
     if (flush(w) != 0)
         return -1;
-    if (fsync(w->fd) != 0)
+    if (w->created && fsync(w->fd) != 0)
         return writer_fail(w, E_IO, "cannot write: %s", strerror(errno));
     int status = close(w->fd);
     w->fd = -1;
     if (status != 0)
         return writer_fail(w, E_IO, "cannot write: %s", strerror(errno));
+    if (!w->created)
+        return 0;
     if (rename(w->temp, w->path) != 0)
         return writer_fail(w, E_IO, "cannot rename %s: %s", w->temp, strerror(errno));
     w->created = false;

@@ -11,6 +11,8 @@
 struct gguf_writer;
 
 int gguf_writer_open(struct gguf_writer **out, const char *path, struct error *err);
+// Writes to an open, empty file instead, which may have no name; `name` is for errors. The caller closes fd.
+int gguf_writer_open_fd(struct gguf_writer **out, int fd, const char *name, struct error *err);
 
 // Keys are written before the data of the first tensor. The first error is kept and reported by the next call that
 // returns a status.

@@ -593,13 +593,16 @@ static int write_model(struct model *m, const struct synth_options *o, struct er
     return for_each_tensor(m, write_tensor, err);
 }
 
-int synth_model_write(const struct synth_options *o, const char *path, struct error *err)
+// Writes the model to a writer's file. fd -1: a new file at `path`.
+static int write_to(const struct synth_options *o, int fd, const char *path, struct error *err)
 {
     struct model m = {.rng = rng_seed(o->seed)};
     int rc = -1;
     if (find_preset(o->preset, &m.preset, err) != 0 || find_mix(o->mix, &m.mix, err) != 0)
         return -1;
-    if (open_vocab(&m, o, err) != 0 || gguf_writer_open(&m.w, path, err) != 0)
+    if (open_vocab(&m, o, err) != 0)
+        goto done;
+    if ((fd < 0 ? gguf_writer_open(&m.w, path, err) : gguf_writer_open_fd(&m.w, fd, path, err)) != 0)
         goto done;
     if (write_model(&m, o, err) != 0) {
         gguf_writer_abort(m.w);
@@ -609,4 +612,14 @@ int synth_model_write(const struct synth_options *o, const char *path, struct er
 done:
     gguf_close(m.vocab);
     return rc;
+}
+
+int synth_model_write(const struct synth_options *o, const char *path, struct error *err)
+{
+    return write_to(o, -1, path, err);
+}
+
+int synth_model_write_fd(const struct synth_options *o, int fd, const char *name, struct error *err)
+{
+    return write_to(o, fd, name, err);
 }

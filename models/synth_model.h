@@ -17,6 +17,8 @@ struct synth_options {
 
 // Writes the model to path. E_USAGE for unknown names and numbers out of range; errors of gguf_open and of the writer.
 int synth_model_write(const struct synth_options *o, const char *path, struct error *err);
+// The same to an open, empty file; `name` is for errors.
+int synth_model_write_fd(const struct synth_options *o, int fd, const char *name, struct error *err);
 
 // The name of preset i; NULL after the last one.
 const char *synth_preset_name(size_t i);
