@@ -1,5 +1,6 @@
 // Tests the lists and labels of `quern bench`, and that a program which reads llama-bench's output can read it.
 #include "cmd/bench/bench.h"
+#include "cmd/terminal/display.h"
 
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
@@ -107,9 +108,9 @@ static char *printed(enum bench_format format, int n)
 {
     struct text out = {0};
     struct bench_row r = a_row();
-    bench_print_head(format, false, &out);
+    bench_print_head(format, NULL, &out);
     for (int i = 0; i < n; i++)
-        bench_print_row(format, &r, i == 0, &out);
+        bench_print_row(format, NULL, &r, i == 0, &out);
     bench_print_tail(format, &out);
     text_append(&out, (struct str){"", 1});
     return out.data;
@@ -155,7 +156,7 @@ Test(bench, ceilings_stand_beside_the_samples_where_they_were_measured)
     for (int with = 0; with < 2; with++) {
         struct text out = {0};
         r.read_peaks = r.multiply_peaks = with ? peaks : NULL;
-        bench_print_row(BENCH_JSONL, &r, true, &out);
+        bench_print_row(BENCH_JSONL, NULL, &r, true, &out);
         cJSON *row = cJSON_ParseWithLength(out.data, out.size);
         cr_assert(row, "%.*s", (int)out.size, out.data);
         cr_expect_eq(cJSON_GetArraySize(cJSON_GetObjectItem(row, "samples_read_ceiling")), with ? 3 : 0);
@@ -188,6 +189,124 @@ Test(bench, sql_names_its_table_and_escapes_quotes)
     free(text);
 }
 
+// --- the table ---
+
+static double peer_ts[] = {10, 10, 10};
+
+// A row of everything that a table can show, with long names.
+static struct bench_row a_full_row(void)
+{
+    struct bench_row r = a_row();
+    snprintf(r.type, sizeof r.type, "qwen3moe 30.5B Q4_K - Medium");
+    r.test = (struct speed_test){512, 128, 16384, 1};
+    r.peer_ts = peer_ts;
+    r.read_part = 0.71;
+    r.multiply_part = 0.1;
+    r.unit_name = "AVX-512 VNNI";
+    r.median_step_ms = r.p95_step_ms = r.first_ms = r.load_ms = 12.34;
+    return r;
+}
+
+static char *table(unsigned shown, int label_width, int limit, const struct bench_row *r)
+{
+    struct text out = {0};
+    struct bench_layout l = bench_layout_choose(&(struct bench_view){shown, label_width, limit});
+    bench_print_table_head(&l, &out);
+    bench_print_table_row(&l, r, &out);
+    text_append(&out, (struct str){"", 1});
+    return out.data;
+}
+
+// The columns of the widest line; every line of a table must have as many.
+static int width_of(const char *text)
+{
+    int widest = 0;
+    for (const char *p = text; *p; p += strcspn(p, "\n") + 1) {
+        int width = (int)display_text_width((struct str){p, strcspn(p, "\n")});
+        cr_expect(!widest || width == widest, "%d columns beside %d:\n%s", width, widest, text);
+        widest = MAX(widest, width);
+    }
+    return widest;
+}
+
+Test(bench, a_table_fits_into_every_width_and_keeps_the_test_and_its_speed)
+{
+    struct bench_row r = a_full_row();
+    for (unsigned shown = 0; shown < 1 << 4; shown++)
+        for (int limit = 50; limit < 260; limit++) {
+            char *text = table(shown, 20, limit, &r);
+            cr_assert_leq(width_of(text), limit, "%s", text);
+            cr_assert(strstr(text, "pp512+tg128 @ d16384") && strstr(text, "11.00 ± 1.00"), "%s", text);
+            free(text);
+        }
+}
+
+Test(bench, a_table_of_80_columns_says_which_ceiling_binds_and_how_near_it_is)
+{
+    struct bench_row r = a_full_row();
+    r.test = (struct speed_test){0, 128, 0, 1};
+    char *text = table(BENCH_SHOW_CEILING, 5, BENCH_WIDTH, &r);
+    cr_expect(strstr(text, "| qwen3moe 30.5B Q4_K_M | "), "%s", text);
+    cr_expect(strstr(text, "|  71% memory |") || strstr(text, "|   71% memory |"), "%s", text);
+    cr_expect(strstr(text, "| size") || strstr(text, " size |"), "%s", text);
+    cr_expect(!strstr(text, "threads") && !strstr(text, "type_k"), "%s", text);
+    free(text);
+}
+
+Test(bench, a_setting_that_was_given_keeps_its_column_in_a_narrow_window)
+{
+    struct bench_row r = a_full_row();
+    char *text = table(BENCH_SHOW_THREADS | BENCH_SHOW_VALUES | BENCH_SHOW_VERBOSE, 20, 66, &r);
+    cr_expect(strstr(text, "threads") && strstr(text, "type_v") && strstr(text, "q8_0"), "%s", text);
+    cr_expect(!strstr(text, "GB/s") && !strstr(text, "size"), "%s", text);
+    free(text);
+}
+
+Test(bench, nothing_is_left_out_where_there_is_no_limit)
+{
+    static const char *const all[] = {"size", "params", "GB/s", "GMAC/s", "bound by", "step ms", "first ms", "memory"};
+    struct bench_row r = a_full_row();
+    char *text = table(BENCH_SHOW_VERBOSE, 20, 0, &r);
+    for (size_t i = 0; i < COUNT_OF(all); i++)
+        cr_expect(strstr(text, all[i]), "%s:\n%s", all[i], text);
+    cr_expect(strstr(text, "qwen3moe 30.5B Q4_K - Medium"), "%s", text);
+    free(text);
+}
+
+// No line of what `text` holds is wider than a table.
+static void expect_narrow(const struct text *text)
+{
+    for (size_t at = 0; at < text->size;) {
+        const char *end = memchr(text->data + at, '\n', text->size - at);
+        size_t len = end ? (size_t)(end - text->data) - at : text->size - at;
+        struct str line = {text->data + at, len};
+        cr_expect_leq(display_text_width(line), BENCH_WIDTH, "%.*s", STR_ARG(line));
+        at += len + 1;
+    }
+}
+
+Test(bench, diagrams_and_depths_fit_into_80_columns)
+{
+    enum { ROWS = 64 };
+    static struct bench_row rows[ROWS];
+    struct bench_ceilings c = {.read = 4e10, .multiply = {5e11, 1e12, 2e11}};
+    struct text out = {0};
+    for (int i = 0; i < UNIT_COUNT; i++)
+        c.unit[i] = "AVX-512 VNNI";
+    for (int i = 0; i < ROWS; i++) {
+        rows[i] = a_full_row();
+        rows[i].test.n_depth = 100000 + i;
+        rows[i].bytes = rows[i].products = 1e9 * (i + 1);
+    }
+    bench_print_depths(rows, ROWS, &out);
+    cr_expect(memmem(out.data, out.size, "100000-100063", 13), "%.*s", (int)out.size, out.data);
+    bench_print_depths(rows, 3, &out);
+    cr_expect(memmem(out.data, out.size, "100000 100001 100002", 20), "%.*s", (int)out.size, out.data);
+    bench_print_roofline(rows, ROWS, &c, &out);
+    expect_narrow(&out);
+    text_free(&out);
+}
+
 // --- kept rows ---
 
 Test(bench, a_slower_run_is_told_from_a_kept_one_and_an_equal_one_is_not)
@@ -206,6 +325,7 @@ Test(bench, a_slower_run_is_told_from_a_kept_one_and_an_equal_one_is_not)
     cr_assert_eq(bench_against(path, &r, 1, &n_slower, &out, &err), 0);
     cr_expect_eq(n_slower, 1);
     cr_expect(strstr(out.data, "slower"), "%s", out.data);
+    expect_narrow(&out);
     r.test.n_prompt = 64;
     cr_assert_eq(bench_against(path, &r, 1, &n_slower, &out, &err), 0);
     cr_expect_eq(n_slower, 0);
@@ -230,4 +350,24 @@ Test(bench, another_programs_rows_are_taken_and_its_failure_is_an_error)
     cr_expect_eq(bench_peer(path, &r, &peer, &err), -1);
     cr_expect(strstr(err.text, "status 3"), "%s", err.text);
     unlink(path);
+}
+
+// --- synthetic models ---
+
+Test(bench, the_file_of_a_synthetic_model_has_no_name_and_opens_for_another_program)
+{
+    char folder[] = "/tmp/quern-bench-XXXXXX", path[PATH_MAX], command[PATH_MAX + 64];
+    struct error err = {0};
+    cr_assert(mkdtemp(folder));
+    setenv("TMPDIR", folder, 1);
+    int fd = bench_synthetic_open("llama-tiny:Q8_0", path, &err);
+    cr_assert_geq(fd, 0, "%s", err.text);
+    snprintf(command, sizeof command, "test \"$(head -c 4 %s)\" = GGUF", path);
+    cr_expect_eq(system(command), 0);
+    cr_expect_eq(rmdir(folder), 0, "a file was left in %s", folder); // the folder is empty while the file is in use
+    close(fd);
+    cr_expect_eq(bench_synthetic_open("llama-tiny:Q8_0", path, &err), -1);
+    cr_expect(err.code == E_IO && strstr(err.text, folder), "%s", err.text);
+    cr_expect_eq(bench_synthetic_open("list", path, &err), -1);
+    cr_expect(strstr(err.text, "llama3-8b"), "%s", err.text);
 }

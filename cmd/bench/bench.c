@@ -13,7 +13,6 @@
 #include "kernels/cpu.h"
 #include "kernels/card.h"
 #include "kernels/cost.h"
-#include "models/synth_model.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -40,8 +39,9 @@ struct bench {
     // what came out
     struct bench_row *rows;
     int n_rows, cap_rows;
-    char cpu[128];   // name of the CPU
-    struct text ops; // the tables of --by-op
+    char cpu[128];              // name of the CPU
+    struct text ops;            // the tables of --by-op
+    struct bench_layout layout; // of the table
     bool head_is_printed;
 };
 
@@ -398,7 +398,7 @@ static int add_row(struct bench *b, const struct bench_row *r, struct error *err
     }
     b->rows[b->n_rows++] = *r;
     struct text out = {0};
-    bench_print_row((enum bench_format)b->o->bench_output, &b->rows[b->n_rows - 1], b->n_rows == 1, &out);
+    bench_print_row((enum bench_format)b->o->bench_output, &b->layout, &b->rows[b->n_rows - 1], b->n_rows == 1, &out);
     return print(&out, err);
 }
 
@@ -452,6 +452,51 @@ static int take_text(struct bench *b, struct error *err)
     return b->tokens.n ? 0 : fail(err, E_USAGE, "-f %s: no text", b->o->file);
 }
 
+// The longest label of a test.
+static int label_width(const struct bench *b)
+{
+    struct speed_test *tests = calloc(TESTS_MAX, sizeof *tests);
+    int width = 0;
+    for (int d = 0; tests && d < b->depths.n; d++)
+        for (int s = 0; s < b->seqs.n; s++)
+            for (int i = tests_of(b, (int)b->depths.at[d], (int)b->seqs.at[s], tests) - 1; i >= 0; i--) {
+                char label[64];
+                bench_label(&tests[i], label);
+                width = MAX(width, (int)strlen(label));
+            }
+    free(tests);
+    return width;
+}
+
+// The columns that the flags ask for: those of a setting where one was given.
+static unsigned shown_columns(const struct options *o)
+{
+    const struct {
+        bool asked;
+        unsigned shown;
+    } asks[] = {
+        {o->verbose, BENCH_SHOW_VERBOSE},         {!o->verbose && !o->bench_no_ceilings, BENCH_SHOW_CEILING},
+        {o->bench_peer, BENCH_SHOW_PEER},         {o->given[OPT_device], BENCH_SHOW_BACKEND},
+        {o->bench_threads.n, BENCH_SHOW_THREADS}, {o->given[OPT_batch], BENCH_SHOW_BATCH},
+        {o->bench_ubatch.n, BENCH_SHOW_UBATCH},   {o->bench_kv_key.n, BENCH_SHOW_KEYS},
+        {o->bench_kv_value.n, BENCH_SHOW_VALUES},
+    };
+    unsigned shown = 0;
+    for (size_t i = 0; i < COUNT_OF(asks); i++)
+        shown |= asks[i].asked ? asks[i].shown : 0;
+    return shown;
+}
+
+// A table fits into the window; where there is none, into 80 columns, unless all was asked for.
+static void choose_layout(struct bench *b)
+{
+    struct bench_view v = {shown_columns(b->o), label_width(b), b->o->verbose ? 0 : BENCH_WIDTH};
+    int rows;
+    if (terminal_is_tty(STDOUT_FILENO))
+        terminal_size(STDOUT_FILENO, &v.limit, &rows);
+    b->layout = bench_layout_choose(&v);
+}
+
 // Prints the head of the table, once, after the note about the first ceilings.
 static int print_head(struct bench *b, struct error *err)
 {
@@ -459,7 +504,8 @@ static int print_head(struct bench *b, struct error *err)
     if (b->head_is_printed)
         return 0;
     b->head_is_printed = true;
-    bench_print_head((enum bench_format)b->o->bench_output, b->o->bench_peer != NULL, &head);
+    choose_layout(b);
+    bench_print_head((enum bench_format)b->o->bench_output, &b->layout, &head);
     int status = print(&head, err);
     text_free(&head);
     return status;
@@ -515,44 +561,16 @@ static int run_model(struct bench *b, const char *name, const char *path, int n_
 
 // --- models ---
 
-static int list_shapes(struct error *err)
-{
-    struct text names = {0};
-    for (size_t i = 0; synth_preset_name(i); i++)
-        text_print(&names, " %s", synth_preset_name(i));
-    fail(err, E_USAGE, "--synthetic PRESET:MIX: the shapes are%s; a mix is a tensor type, Q4_K_M or Q5_K_M",
-         names.data ? names.data : "");
-    text_free(&names);
-    return -1;
-}
-
-// Writes a synthetic model to `path`, a mkstemp template that ends in ".gguf".
-static int make_synthetic(const char *what, char *path, struct error *err)
-{
-    char preset[64];
-    const char *colon = strchr(what, ':');
-    if (!colon || (size_t)(colon - what) >= sizeof preset)
-        return list_shapes(err);
-    snprintf(preset, sizeof preset, "%.*s", (int)(colon - what), what);
-    int fd = mkstemps(path, (int)strlen(".gguf"));
-    if (fd < 0)
-        return fail(err, E_IO, "%s: %s", path, strerror(errno));
-    close(fd);
-    return synth_model_write(&(struct synth_options){.preset = preset, .mix = colon + 1, .seed = SEED}, path, err);
-}
-
 static int run_synthetic(struct bench *b, const char *what, struct error *err)
 {
-    const char *folder = getenv("TMPDIR");
     char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/quern-bench-XXXXXX.gguf", folder && *folder ? folder : "/tmp");
-    int status = make_synthetic(what, path, err);
+    int fd = bench_synthetic_open(what, path, err), status = fd < 0 ? -1 : 0;
     for (int t = 0; !status && t < b->threads.n; t++) {
         status = run_model(b, what, path, (int)b->threads.at[t], err);
         load_close(&b->loaded);
     }
-    if (!strstr(path, "XXXXXX"))
-        unlink(path);
+    if (fd >= 0)
+        close(fd);
     return status;
 }
 
@@ -627,9 +645,6 @@ static int bench(const struct options *o, struct error *err)
     int status = parse_grid(&b, err);
     if (!status)
         status = check_kept(o, err);
-    // Before the first row there is nothing to sum up, and nothing to remove but the file of a synthetic model.
-    if (o->bench_synthetic.n)
-        terminal_set_phase(PHASE_ANSWERING);
     if (!status)
         status = run_models(&b, err);
     if (!status || (err->code == E_INTERRUPTED && b.n_rows)) {

@@ -11,6 +11,8 @@
 #include "kernels/cpu.h"
 #include "kernels/cost.h"
 
+#include <limits.h>
+
 // --- lists of numbers: "512", "64,128", "1-8", "1-9+4", "1-64*2", each with suffixes as in 4K ---
 
 enum { GRID_MAX = 64 };
@@ -81,6 +83,13 @@ int bench_ceilings_again(struct bench_ceilings *c, const struct model *m, const 
 // in each repetition; ns[] are their times. 0 if a value is not known.
 double bench_part(double work, const double *ns, const double *peaks, int n);
 
+// --- synthetic models ---
+
+// Writes a synthetic model such as "llama3-8b:Q4_K_M" to a file without a name, and gives a path that opens it while
+// the descriptor is open, in this process or another. Returns the descriptor, which the caller closes; -1 with E_USAGE
+// or E_IO.
+int bench_synthetic_open(const char *what, char path[PATH_MAX], struct error *err);
+
 // --- labels of a row ---
 
 // Formats the label of a test: "pp512", "tg128", "pp512+tg128", with " @ d4096" for a depth and " x8" for eight
@@ -92,16 +101,58 @@ void bench_row_free(struct bench_row *r);
 
 // --- printing ---
 
+// What a table shows beside the model, its size, the test and its speed. A column of a setting is shown when a flag
+// sets it, because rows may differ in it.
+enum bench_shown {
+    BENCH_SHOW_ALWAYS = 1 << 0,
+    BENCH_SHOW_VERBOSE = 1 << 1, // parameters, both ceilings, latencies, load time, memory
+    BENCH_SHOW_CEILING = 1 << 2, // the ceiling that binds and how near the test came to it
+    BENCH_SHOW_PEER = 1 << 3,    // another engine's speed
+    BENCH_SHOW_BACKEND = 1 << 4,
+    BENCH_SHOW_THREADS = 1 << 5,
+    BENCH_SHOW_BATCH = 1 << 6,
+    BENCH_SHOW_UBATCH = 1 << 7,
+    BENCH_SHOW_KEYS = 1 << 8,
+    BENCH_SHOW_VALUES = 1 << 9,
+    BENCH_SHOW_SETTINGS = BENCH_SHOW_BACKEND | BENCH_SHOW_THREADS | BENCH_SHOW_BATCH | BENCH_SHOW_UBATCH |
+                          BENCH_SHOW_KEYS | BENCH_SHOW_VALUES,
+};
+struct bench_view {
+    unsigned shown;  // of enum bench_shown
+    int label_width; // characters of the longest label of a test
+    int limit;       // columns of characters that the table may take; 0: any number
+};
+struct bench_layout {
+    unsigned columns, kept; // a bit for each column of the table: it is shown; it must be, however narrow the window
+    int model_width, label_width;
+};
+enum { BENCH_WIDTH = 80, BENCH_NAME = 100 };
+// Chooses the columns that fit: the least important ones are left out.
+struct bench_layout bench_layout_choose(const struct bench_view *v);
+void bench_print_table_head(const struct bench_layout *l, struct text *out);
+void bench_print_table_row(const struct bench_layout *l, const struct bench_row *r, struct text *out);
+
+// The type of a model in at most `width` cells: abbreviated, then cut.
+void bench_name(const char *type, int width, char out[BENCH_NAME]);
+// The same with the label of the row's test behind it, which is never cut.
+void bench_name_and_test(const struct bench_row *r, int width, char out[BENCH_NAME + 64]);
+void bench_print_padded(const char *words, int width, bool right, struct text *out);
+// The name of a type as flags take it, in small letters.
+const char *bench_type_text(enum dtype type, char out[16]);
+
 enum bench_format { BENCH_MD, BENCH_CSV, BENCH_JSON, BENCH_JSONL, BENCH_SQL };
-void bench_print_head(enum bench_format format, bool peer, struct text *out);
-void bench_print_row(enum bench_format format, const struct bench_row *r, bool first, struct text *out);
+// The layout is that of a table; NULL for data.
+void bench_print_head(enum bench_format format, const struct bench_layout *l, struct text *out);
+void bench_print_row(enum bench_format format, const struct bench_layout *l, const struct bench_row *r, bool first,
+                     struct text *out);
 void bench_print_tail(enum bench_format format, struct text *out);
 
 // Prints how speed falls with depth: one line of bars (▁▂▃▄▅▆▇█) for each test that was run at several depths.
 void bench_print_depths(const struct bench_row *rows, int n, struct text *out);
-// Prints the units with their peaks, as in "; 770 GMAC/s of AVX-512 VNNI": those that the rows use, or all if `rows`
-// is NULL.
-void bench_print_units(const struct bench_ceilings *c, const struct bench_row *rows, int n, struct text *out);
+// Prints the units with their peaks, as in "770 GMAC/s of AVX-512 VNNI", each between `before` and `after`: those that
+// the rows use, or all if `rows` is NULL.
+void bench_print_units(const struct bench_ceilings *c, const struct bench_row *rows, int n, const char *before,
+                       const char *after, struct text *out);
 // Prints a roofline diagram of the rows in characters.
 void bench_print_roofline(const struct bench_row *rows, int n, const struct bench_ceilings *c, struct text *out);
 // Writes the roofline diagram as an SVG file. E_IO.

@@ -38,7 +38,7 @@ int bench_ceilings_measure(struct bench_ceilings *c, const struct model *m, int 
 void bench_ceilings_note(const struct bench_ceilings *c, const struct bench_row *r)
 {
     struct text units = {0};
-    bench_print_units(c, NULL, 0, &units);
+    bench_print_units(c, NULL, 0, "; ", "", &units);
     if (c->moves)
         terminal_note("ceilings, %d threads: %.1f GB/s read%s", r->n_threads, c->read / 1e9,
                       units.failed ? "" : units.data);

@@ -50,9 +50,9 @@ int bench_save(const char *name, const struct bench_row *rows, int n, struct err
     struct text out = {0};
     if (path_of(name, true, path, err))
         return -1;
-    bench_print_head(BENCH_JSON, false, &out);
+    bench_print_head(BENCH_JSON, NULL, &out);
     for (int i = 0; i < n; i++)
-        bench_print_row(BENCH_JSON, &rows[i], i == 0, &out);
+        bench_print_row(BENCH_JSON, NULL, &rows[i], i == 0, &out);
     bench_print_tail(BENCH_JSON, &out);
     int status = out.failed ? fail(err, E_MEMORY, "no memory for %d rows", n)
                             : write_file(path, (struct str){out.data, out.size}, err);
@@ -114,25 +114,26 @@ static int samples_of(const struct value *row, double **out)
     return *out ? (int)n : 0;
 }
 
+enum { NAME_WIDTH = 30 }; // of a model and the label of its test: a comparison takes 80 columns
+
 // Prints a comparison. Returns -1 if the new row is slower with 95% confidence, 1 if faster, else 0.
 static int compare_row(const struct value *row, const struct bench_row *r, struct text *out)
 {
+    static const char *const verdicts[] = {"slower", "the same", "faster"};
     double *kept, low = 0, high = 0;
-    char label[64];
+    char name[BENCH_NAME + 64], ratio[64];
     int n = samples_of(row, &kept);
-    bench_label(&r->test, label);
-    text_print(out, "%-30s %-22s ", r->type, label);
+    bench_name_and_test(r, NAME_WIDTH, name);
+    bench_print_padded(name, NAME_WIDTH, false, out);
     if (!n) {
-        text_print(out, "was not kept\n");
+        text_print(out, " was not kept\n");
         return 0;
     }
     samples_compare(r->ts, r->n, kept, n, 0.95, 1, &low, &high);
     int verdict = high < 1 ? -1 : low > 1;
-    text_print(out, "%10.2f t/s, was %10.2f: %.3f (%.3f-%.3f) %s\n", samples_mean(r->ts, r->n), samples_mean(kept, n),
-               samples_mean(r->ts, r->n) / samples_mean(kept, n), low, high,
-               verdict < 0 ? "slower"
-               : verdict   ? "faster"
-                           : "the same");
+    double now = samples_mean(r->ts, r->n), then = samples_mean(kept, n);
+    snprintf(ratio, sizeof ratio, "%.3f (%.3f-%.3f)", now / then, low, high);
+    text_print(out, " %9.2f %9.2f %19s %s\n", now, then, ratio, verdicts[1 + verdict]);
     free(kept);
     return verdict;
 }
@@ -152,6 +153,8 @@ int bench_against(const char *name, const struct bench_row *rows, int n, int *n_
     const struct value_list *kept = rows_of(&arena, data, size);
     free(data);
     *n_slower = 0;
+    if (kept && n)
+        text_print(out, "%-*s %9s %9s %19s\n", NAME_WIDTH, "", "t/s", "was", "ratio (95%)");
     for (int i = 0; kept && i < n; i++) {
         const struct value *found = NULL;
         for (size_t j = 0; j < kept->n; j++)
@@ -198,11 +201,8 @@ int bench_peer(const char *program, struct bench_row *r, double *ts, struct erro
     const int values[6] = {r->test.n_prompt, r->test.n_gen, r->test.n_depth, r->n_threads, r->n_batch, r->n_ubatch};
     for (int i = 0; i < 6; i++)
         snprintf(numbers[i], sizeof numbers[i], "%d", values[i]);
-    for (int i = 0; i < 2; i++) {
-        snprintf(types[i], sizeof types[i], "%s", dtype_info[r->kv_type[i]].name);
-        for (char *p = types[i]; *p; p++)
-            *p = (char)(*p >= 'A' && *p <= 'Z' ? *p + 32 : *p);
-    }
+    for (int i = 0; i < 2; i++)
+        bench_type_text(r->kv_type[i], types[i]);
     if (r->test.n_seqs > 1)
         return fail(err, E_USAGE, "--against-bin: a llama-bench has no tests of several sequences (-npl)");
     // for llama-bench, too, a prompt with an answer is a test of its own

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-enum { KINDS_MAX = OP_COUNT * (DT_COUNT + 1) };
+enum { KINDS_MAX = OP_COUNT * (DT_COUNT + 1), TITLE_WIDTH = 44 };
 
 struct kind {
     enum op op;
@@ -57,13 +57,24 @@ static void print_kind(const struct kind *k, const struct bench_row *r, double a
     text_print(out, "\n");
 }
 
+static void print_title(const struct bench_row *r, struct text *out)
+{
+    char name[BENCH_NAME + 64];
+    bench_name_and_test(r, TITLE_WIDTH, name);
+    text_print(out, "\n%s by operation, one run,", name);
+    if (r->gpu[0])
+        text_print(out, "\nlaunch by launch on %s", r->gpu);
+    else
+        text_print(out, " %d threads", r->n_threads);
+    text_print(out, "%s\n", r->test.n_depth ? "\n(times hold the depth too)" : "");
+}
+
 void bench_print_ops(const struct bench_row *r, int n_batch, const struct node_time *times, int n, double wait_ns,
                      struct text *out)
 {
     struct kind *kinds = calloc(KINDS_MAX, sizeof *kinds);
     int n_kinds = 0;
     double all = wait_ns;
-    char label[64];
     if (!kinds) {
         out->failed = true;
         return;
@@ -78,13 +89,7 @@ void bench_print_ops(const struct bench_row *r, int n_batch, const struct node_t
         bench_each_step(r, n_batch, add_cost, &sum);
     }
     qsort(kinds, (size_t)n_kinds, sizeof *kinds, by_time);
-    bench_label(&r->test, label);
-    text_print(out, "\n%s %s by operation, one run, ", r->type, label);
-    if (r->gpu[0])
-        text_print(out, "launch by launch on %s", r->gpu);
-    else
-        text_print(out, "%d threads", r->n_threads);
-    text_print(out, "%s\n", r->test.n_depth ? " (times hold the depth too)" : "");
+    print_title(r, out);
     text_print(out, "  %-15s %-8s %12s %10s %7s %8s %9s\n", "operation", "weights", "calls", "ms", "share", "GB/s",
                "GMAC/s");
     for (int i = 0; i < n_kinds; i++)

@@ -13,6 +13,8 @@
 
 // --- sparklines ---
 
+enum { DEPTH_TITLE = 60, DEPTH_LIST = 40 }; // columns of a title and of a list of depths
+
 static bool same_but_depth(const struct bench_row *a, const struct bench_row *b)
 {
     return !strcmp(a->type, b->type) && !strcmp(a->path, b->path) && a->n_threads == b->n_threads &&
@@ -28,27 +30,42 @@ static bool is_first_of_kind(const struct bench_row *rows, int i)
     return true;
 }
 
+// Prints the depths behind a line of bars: all of them where they fit into so many columns, else the first and last.
+static void print_depth_list(const struct bench_row *rows, int n, int first, int room, struct text *out)
+{
+    struct text list = {0};
+    int last = first;
+    for (int i = first; i < n; i++)
+        if (same_but_depth(&rows[i], &rows[first])) {
+            text_print(&list, " %d", rows[i].test.n_depth);
+            last = i;
+        }
+    if (!list.failed && (int)list.size <= room)
+        text_append(out, (struct str){list.data, list.size});
+    else
+        text_print(out, " %d-%d", rows[first].test.n_depth, rows[last].test.n_depth);
+    text_free(&list);
+}
+
 static void print_sparkline(const struct bench_row *rows, int n, int first, struct text *out)
 {
     static const char *const bars[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
-    struct speed_test at_none = rows[first].test;
-    char label[64];
+    struct bench_row at_none = rows[first];
+    char name[BENCH_NAME + 64];
     double most = 0, last = 0;
     for (int i = first; i < n; i++)
         if (same_but_depth(&rows[i], &rows[first]))
             most = fmax(most, samples_mean(rows[i].ts, rows[i].n));
-    at_none.n_depth = 0;
-    bench_label(&at_none, label);
-    text_print(out, "\n%s %s by depth  ", rows[first].type, label);
+    at_none.test.n_depth = 0;
+    bench_name_and_test(&at_none, DEPTH_TITLE, name);
+    text_print(out, "\n%s by depth\n  ", name);
     for (int i = first; i < n; i++)
         if (same_but_depth(&rows[i], &rows[first])) {
             last = samples_mean(rows[i].ts, rows[i].n);
             text_print(out, "%s", bars[(int)fmin(7, floor(8 * last / most))]);
         }
-    text_print(out, "  %.2f down to %.2f t/s at", most, last);
-    for (int i = first; i < n; i++)
-        if (same_but_depth(&rows[i], &rows[first]))
-            text_print(out, " %d", rows[i].test.n_depth);
+    text_print(out, "\n  %.2f down to %.2f t/s at", most, last);
+    print_depth_list(rows, n, first, DEPTH_LIST, out);
 }
 
 void bench_print_depths(const struct bench_row *rows, int n, struct text *out)
@@ -92,11 +109,12 @@ static bool is_used(const struct bench_ceilings *c, enum cpu_unit unit, const st
     return used && c->multiply[unit] > 0;
 }
 
-void bench_print_units(const struct bench_ceilings *c, const struct bench_row *rows, int n, struct text *out)
+void bench_print_units(const struct bench_ceilings *c, const struct bench_row *rows, int n, const char *before,
+                       const char *after, struct text *out)
 {
     for (int u = 0; u < UNIT_COUNT; u++)
         if (is_used(c, u, rows, n))
-            text_print(out, "; %.0f GMAC/s of %s", c->multiply[u] / 1e9, c->unit[u]);
+            text_print(out, "%s%.0f GMAC/s of %s%s", before, c->multiply[u] / 1e9, c->unit[u], after);
 }
 
 // Sets up the axes. False if there are no ceilings to compare the rows with.
@@ -133,7 +151,7 @@ static double along(double value, double from, double to)
 
 // --- in characters ---
 
-enum { WIDTH = 72, HEIGHT = 18 };
+enum { WIDTH = 62, HEIGHT = 18, POINT_NAME = 43 }; // with the names of its axes 80 columns wide
 
 static void draw_at(const struct plane *p, char cells[HEIGHT][WIDTH], int x, double value, char what)
 {
@@ -168,9 +186,8 @@ void bench_print_roofline(const struct bench_row *rows, int n, const struct benc
         int y = (int)lround((HEIGHT - 1) * along(rows[i].products, p.y0, p.y1));
         cells[HEIGHT - 1 - y][x] = (char)('a' + i);
     }
-    text_print(out, "\nroofline: %.1f GB/s", p.read / 1e9);
-    bench_print_units(c, rows, n, out);
-    text_print(out, "; two logarithmic axes\n");
+    text_print(out, "\nroofline: GMAC/s by products a byte, on logarithmic axes\n  %.1f GB/s\n", p.read / 1e9);
+    bench_print_units(c, rows, n, "  ", "\n", out);
     for (int y = 0; y < HEIGHT; y++) {
         if (y == 0 || y == HEIGHT - 1)
             text_print(out, "%8.3g GMAC/s │", pow(10, y == 0 ? p.y1 : p.y0) / 1e9);
@@ -185,13 +202,14 @@ void bench_print_roofline(const struct bench_row *rows, int n, const struct benc
     text_print(out, "                └");
     for (int x = 0; x < WIDTH; x++)
         text_print(out, "─");
-    text_print(out, "\n%17s%-8.3g%*.3g products a byte\n", "", pow(10, p.x0), WIDTH - 8, pow(10, p.x1));
+    text_print(out, "\n%17s%-8.3g%*.3g\n", "", pow(10, p.x0), WIDTH - 8, pow(10, p.x1));
     for (int i = 0; i < n && i < 26; i++) {
-        char label[64];
-        bench_label(&rows[i].test, label);
+        char name[BENCH_NAME + 64];
+        bench_name_and_test(&rows[i], POINT_NAME, name);
         double roof = fmin(p.read * intensity(&rows[i]), p.lower[rows[i].unit]);
-        text_print(out, "  %c  %-30s %-20s %3.0f%% of the roof, %s\n", 'a' + i, rows[i].type, label,
-                   100 * rows[i].products / roof, rows[i].unit_name);
+        text_print(out, "  %c  ", 'a' + i);
+        bench_print_padded(name, POINT_NAME, false, out);
+        text_print(out, " %3.0f%% of the roof, %s\n", 100 * rows[i].products / roof, rows[i].unit_name);
     }
 }
 

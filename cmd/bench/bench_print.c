@@ -1,4 +1,4 @@
-// Prints the rows of `quern bench` as a table or as data. Data has every key of llama-bench in its order; a key that
+// Prints the rows of `quern bench` as data; bench_table.c prints them as a table. Data has every key of llama-bench in its order; a key that
 // does not apply has the value that llama-bench writes on a machine without the feature.
 #include "cmd/build_commit.h"
 #include "cmd/bench/bench.h"
@@ -69,7 +69,7 @@ static const char *time_text(int64_t when, char out[32])
     return out;
 }
 
-static const char *type_text(enum dtype type, char out[16])
+const char *bench_type_text(enum dtype type, char out[16])
 {
     snprintf(out, 16, "%s", dtype_info[type].name);
     for (char *p = out; *p; p++)
@@ -100,8 +100,8 @@ static int columns_of(const struct bench_row *r, struct scratch *s, struct colum
         {"cpu_mask", T("0x0")},
         {"cpu_strict", B(0)},
         {"poll", I(50)},
-        {"type_k", T(type_text(r->kv_type[KV_KEY], s->key))},
-        {"type_v", T(type_text(r->kv_type[KV_VALUE], s->value))},
+        {"type_k", T(bench_type_text(r->kv_type[KV_KEY], s->key))},
+        {"type_v", T(bench_type_text(r->kv_type[KV_VALUE], s->value))},
         {"n_gpu_layers", I(r->gpu[0] ? -1 : 0)},
         {"n_cpu_moe", I(0)},
         {"split_mode", T("none")},
@@ -236,68 +236,13 @@ static void print_names(const char *between, bool types, struct text *out)
         text_print(out, "%s%s%s%s", i ? between : "", c[i].name, types ? " " : "", types ? sql[c[i].value.kind] : "");
 }
 
-// --- the table ---
-
-static void print_table_head(bool peer, struct text *out)
-{
-    text_print(out, "| %-30s | %10s | %10s | %-10s | %7s | %15s | %20s |", "model", "size", "params", "backend",
-               "threads", "test", "t/s");
-    text_print(out, " %14s | %28s | %8s |", "GB/s", "GMAC/s", "bound by");
-    if (peer)
-        text_print(out, " %20s | %18s |", "peer t/s", "ratio (95%)");
-    text_print(out, "\n| %s | %s: | %s: | %s | %s: | %s: | %s: | %s: | %s: | %s |", "------------------------------",
-               "---------", "---------", "----------", "------", "--------------", "-------------------",
-               "-------------", "---------------------------", "--------");
-    if (peer)
-        text_print(out, " %s: | %s: |", "-------------------", "-----------------");
-    text_print(out, "\n");
-}
-
-// Prints a speed and its fraction of a ceiling. `of` names the ceiling; NULL where the column's head does.
-static void print_speed(double speed, double part, const char *of, int width, struct text *out)
-{
-    char cell[64];
-    if (part > 0)
-        snprintf(cell, sizeof cell, "%.1f (%.0f%%%s%s)", speed / 1e9, 100 * part, of ? " of " : "", of ? of : "");
-    else
-        snprintf(cell, sizeof cell, "%.1f", speed / 1e9);
-    text_print(out, " %*s |", width, cell);
-}
-
-static void print_peer(const struct bench_row *r, struct text *out)
-{
-    double low, high, peer = samples_mean(r->peer_ts, r->n);
-    char cell[64];
-    samples_compare(r->ts, r->n, r->peer_ts, r->n, 0.95, 1, &low, &high);
-    snprintf(cell, sizeof cell, "%.2f (%.2f-%.2f)", peer > 0 ? samples_mean(r->ts, r->n) / peer : 0, low, high);
-    text_print(out, " %10.2f ± %7.2f | %18s |", peer, samples_deviation(r->peer_ts, r->n), cell);
-}
-
-static void print_table_row(const struct bench_row *r, struct text *out)
-{
-    char label[64], size[24];
-    bench_label(&r->test, label);
-    memory_format((uint64_t)r->size, size);
-    text_print(out, "| %-30s | %10s | ", r->type, size);
-    text_print(out, r->n_params >= 1000000000 ? "%8.2f B | " : "%8.2f M | ",
-               (double)r->n_params / (r->n_params >= 1000000000 ? 1e9 : 1e6));
-    text_print(out, "%-10s | %7d | %15s | %10.2f ± %7.2f |", r->backend, r->n_threads, label, samples_mean(r->ts, r->n),
-               samples_deviation(r->ts, r->n));
-    print_speed(r->bytes, r->read_part, NULL, 14, out);
-    print_speed(r->products, r->multiply_part, r->unit_name, 28, out);
-    text_print(out, " %8s |", bench_bound(r));
-    if (r->peer_ts)
-        print_peer(r, out);
-    text_print(out, "\n");
-}
-
 // --- all formats ---
 
-void bench_print_head(enum bench_format format, bool peer, struct text *out)
+void bench_print_head(enum bench_format format, const struct bench_layout *l, struct text *out)
 {
     switch (format) {
     case BENCH_MD:
-        print_table_head(peer, out);
+        bench_print_table_head(l, out);
         break;
     case BENCH_CSV:
         print_names(",", false, out);
@@ -316,11 +261,12 @@ void bench_print_head(enum bench_format format, bool peer, struct text *out)
     }
 }
 
-void bench_print_row(enum bench_format format, const struct bench_row *r, bool first, struct text *out)
+void bench_print_row(enum bench_format format, const struct bench_layout *l, const struct bench_row *r, bool first,
+                     struct text *out)
 {
     switch (format) {
     case BENCH_MD:
-        print_table_row(r, out);
+        bench_print_table_row(l, r, out);
         break;
     case BENCH_CSV:
         print_values(r, '"', ",", out);
