@@ -2,6 +2,7 @@
 // model.
 #include "cmd/input.h"
 #include "cmd/load.h"
+#include "cmd/perplexity_tasks.h"
 #include "cmd/terminal/progress.h"
 #include "cmd/terminal/terminal.h"
 #include "engine/clock.h"
@@ -299,7 +300,7 @@ int cmd_perplexity(int argc, char **argv)
     struct options o;
     if (options_parse(&o, VERB_PERPLEXITY, argc, argv, &err))
         return verb_fail(&err);
-    int status = perplexity(&o, &err);
+    int status = perplexity_tasks_asked(&o) ? perplexity_tasks(&o, &err) : perplexity(&o, &err);
     options_free(&o);
     return status ? verb_fail(&err) : E_OK;
 }

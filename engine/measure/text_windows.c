@@ -47,14 +47,18 @@ int text_windows_cut(struct text_windows *w, const int32_t *tokens, size_t n_tok
     return 0;
 }
 
+int text_windows_outputs(int n_batch, int n_vocab)
+{
+    return MAX(1, MIN(n_batch, (int)(LOGITS_BYTES / sizeof(float) / n_vocab)));
+}
+
 struct session_options text_windows_session(const struct text_windows *w, int n_batch, int n_vocab)
 {
-    int outputs = (int)(LOGITS_BYTES / sizeof(float) / n_vocab);
     return (struct session_options){
         .n_seqs = MAX(1, MIN(w->n, n_batch / w->n_window)),
         .n_ctx = w->n_window,
         .n_batch = n_batch,
-        .n_outputs = MAX(1, MIN(n_batch, outputs)),
+        .n_outputs = text_windows_outputs(n_batch, n_vocab),
         .no_reuse = true,
     };
 }

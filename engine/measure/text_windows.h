@@ -31,6 +31,9 @@ int text_windows_cut(struct text_windows *w, const int32_t *tokens, size_t n_tok
 // sets kv_type and cancel.
 struct session_options text_windows_session(const struct text_windows *w, int n_batch, int n_vocab);
 
+// The most rows of a step that produce logits, so that they take little memory: 1 .. n_batch.
+int text_windows_outputs(int n_batch, int n_vocab);
+
 struct text_windows_sink {
     // Receives one scored row: the number of its window, its index among the scored rows of that window, its logits and
     // the token that follows it in the text. Rows are passed in order. May be NULL.
