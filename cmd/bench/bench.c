@@ -468,17 +468,21 @@ static int label_width(const struct bench *b)
     return width;
 }
 
-// The columns that the flags ask for: those of a setting where one was given.
-static unsigned shown_columns(const struct options *o)
+// The columns that the flags ask for: those of a setting where one was given, and the machine where it is not the CPU.
+static unsigned shown_columns(const struct options *o, const struct model *m)
 {
     const struct {
         bool asked;
         unsigned shown;
     } asks[] = {
-        {o->verbose, BENCH_SHOW_VERBOSE},         {!o->verbose && !o->bench_no_ceilings, BENCH_SHOW_CEILING},
-        {o->bench_peer, BENCH_SHOW_PEER},         {o->given[OPT_device], BENCH_SHOW_BACKEND},
-        {o->bench_threads.n, BENCH_SHOW_THREADS}, {o->given[OPT_batch], BENCH_SHOW_BATCH},
-        {o->bench_ubatch.n, BENCH_SHOW_UBATCH},   {o->bench_kv_key.n, BENCH_SHOW_KEYS},
+        {o->verbose, BENCH_SHOW_VERBOSE},
+        {!o->verbose && !o->bench_no_ceilings, BENCH_SHOW_CEILING},
+        {o->bench_peer, BENCH_SHOW_PEER},
+        {o->given[OPT_device] || strcmp(m->device, "cpu"), BENCH_SHOW_BACKEND},
+        {o->bench_threads.n, BENCH_SHOW_THREADS},
+        {o->given[OPT_batch], BENCH_SHOW_BATCH},
+        {o->bench_ubatch.n, BENCH_SHOW_UBATCH},
+        {o->bench_kv_key.n, BENCH_SHOW_KEYS},
         {o->bench_kv_value.n, BENCH_SHOW_VALUES},
     };
     unsigned shown = 0;
@@ -490,7 +494,7 @@ static unsigned shown_columns(const struct options *o)
 // A table fits into the window; where there is none, into 80 columns, unless all was asked for.
 static void choose_layout(struct bench *b)
 {
-    struct bench_view v = {shown_columns(b->o), label_width(b), b->o->verbose ? 0 : BENCH_WIDTH};
+    struct bench_view v = {shown_columns(b->o, b->loaded.model), label_width(b), b->o->verbose ? 0 : BENCH_WIDTH};
     int rows;
     if (terminal_is_tty(STDOUT_FILENO))
         terminal_size(STDOUT_FILENO, &v.limit, &rows);
