@@ -114,7 +114,7 @@ static void print_params(const struct tensor *n, struct text *out)
                    n->p.scan.rates ? " rates" : "", (long long)n->p.scan.state);
         break;
     case OP_QUANTIZE:
-        text_print(out, " k=%lld", (long long)n->p.quantize.k);
+        text_print(out, " k=%lld%s", (long long)n->p.quantize.k, n->p.quantize.form == ACT_Q8 ? "" : " 16 bits");
         break;
     case OP_ROWS:
     case OP_MATMUL:

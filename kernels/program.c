@@ -68,25 +68,27 @@ static struct tensor *append(struct lowering *l, const struct tensor *like)
     return n;
 }
 
-// The node that quantises x in runs of k columns; it is added when it is first needed. NULL: no memory.
-static struct tensor *quantise(struct lowering *l, struct tensor *x, int64_t k)
+// The node that rounds x to another form in runs of k columns; it is added when it is first needed. NULL: no memory.
+static struct tensor *quantise(struct lowering *l, struct tensor *x, enum act_form form, int64_t k)
 {
     struct tensor *q = l->quantised[x->id];
-    if (q && q->p.quantize.k == k)
+    if (q && q->p.quantize.k == k && q->p.quantize.form == form)
         return q;
     struct tensor like = {.op = OP_QUANTIZE, .name = x->name, .rows = x->rows, .width = x->width, .src = {x}};
     like.p.quantize.k = k;
+    like.p.quantize.form = form;
     q = append(l, &like);
     if (q)
         l->quantised[x->id] = q;
     return q;
 }
 
-// Whether n is a product that takes 8-bit activations.
-static bool wants_q8(const struct lowering *l, const struct tensor *n)
+// The form in which n takes activations.
+static enum act_form form_of(const struct lowering *l, const struct tensor *n)
 {
-    const struct q8_rules *q8 = &l->program->q8;
-    return op_class(n->op) == CLASS_MATVEC && q8->takes && q8->takes(q8->ctx, n->w[0]->type);
+    const struct act_rules *acts = &l->program->acts;
+    return op_class(n->op) == CLASS_MATVEC && acts->form ? acts->form(acts->ctx, n->w[0]->type, n->w[0]->ne[0])
+                                                         : ACT_F32;
 }
 
 // Adds a live node of the graph to the program, unless an equal one is there. -1: no memory.
@@ -96,7 +98,8 @@ static int lower(struct lowering *l, const struct tensor *old)
     memcpy(&n, old, sizeof(n));
     for (int s = 0; s < SRC_MAX; s++)
         n.src[s] = old->src[s] ? l->now[old->src[s]->id] : NULL;
-    if (wants_q8(l, &n) && !(n.src[0] = quantise(l, n.src[0], n.w[0]->ne[0])))
+    const enum act_form form = form_of(l, &n);
+    if (form != ACT_F32 && !(n.src[0] = quantise(l, n.src[0], form, n.w[0]->ne[0])))
         return -1;
     struct tensor *made = find_common(l->program, &n);
     if (made)
@@ -107,11 +110,11 @@ static int lower(struct lowering *l, const struct tensor *old)
     return 0;
 }
 
-int program_build(struct arena *arena, const struct graph *g, struct q8_rules q8, struct program *out,
+int program_build(struct arena *arena, const struct graph *g, struct act_rules acts, struct program *out,
                   struct error *err)
 {
     struct lowering l = {.arena = arena, .graph = g, .program = out, .cap = 2 * g->n_nodes};
-    *out = (struct program){.q8 = q8};
+    *out = (struct program){.acts = acts};
     out->nodes = ARENA_ARRAY(arena, struct tensor *, (size_t)l.cap);
     l.now = ARENA_ARRAY(arena, struct tensor *, (size_t)g->n_nodes);
     l.live = ARENA_ARRAY(arena, bool, (size_t)g->n_nodes);
@@ -135,6 +138,6 @@ no_memory:
 size_t program_row_bytes(const struct program *p, const struct tensor *n)
 {
     if (n->op == OP_QUANTIZE)
-        return (size_t)(n->width / n->p.quantize.k) * p->q8.row_bytes(n->p.quantize.k);
+        return (size_t)(n->width / n->p.quantize.k) * p->acts.row_bytes(n->p.quantize.form, n->p.quantize.k);
     return align_up((size_t)n->width * sizeof(float), 64);
 }

@@ -8,10 +8,11 @@
 
 #include "kernels/graph.h"
 
-// How a machine uses 8-bit activations.
-struct q8_rules {
-    bool (*takes)(const void *ctx, enum dtype weight); // whether products with weights of this type take them
-    size_t (*row_bytes)(int64_t k);                    // bytes of a row of k activations
+// How a machine uses activations of 8 or 16 bits.
+struct act_rules {
+    // The form that products with weights of this type take, in rows of k. NULL: all take floats.
+    enum act_form (*form)(const void *ctx, enum dtype weight, int64_t k);
+    size_t (*row_bytes)(enum act_form form, int64_t k); // bytes of a row of k activations, not of floats
     // Bytes of n rows of k activations in tiles, a second form in which products with weights of this type are
     // faster. 0: they are not faster. NULL: the machine has no such form.
     size_t (*tiles_bytes)(const void *ctx, enum dtype weight, int64_t k, int n);
@@ -23,13 +24,13 @@ struct program {
     int n;
     struct tensor *logits;
     struct tensor **of; // [graph node id]: the node that computes it here; NULL: it was dead
-    struct q8_rules q8;
+    struct act_rules acts;
     int n_dead, n_common; // nodes that were dropped, and merged, for dumps
 };
 // E_MEMORY.
-int program_build(struct arena *arena, const struct graph *g, struct q8_rules q8, struct program *out,
+int program_build(struct arena *arena, const struct graph *g, struct act_rules acts, struct program *out,
                   struct error *err);
-// Bytes of one row of a node's value: floats, or 8-bit rows for QUANTIZE.
+// Bytes of one row of a node's value: floats, or rows in another form for QUANTIZE.
 size_t program_row_bytes(const struct program *p, const struct tensor *n);
 
 #endif

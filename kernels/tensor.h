@@ -7,6 +7,10 @@
 
 #include "gguf/dtype.h"
 
+// The forms in which products take activations: floats; 8 bits with a scale for every 32; and, on some machines, 16 bits for
+// weights of 16 bits.
+enum act_form { ACT_F32, ACT_Q8, ACT_F16, ACT_BF16 };
+
 // ne[2] matrices (one for each expert, else 1) of ne[1] rows of ne[0] elements. A vector is one row.
 struct weight {
     const char *name; // of the tensor in the file, for messages and dumps
@@ -134,7 +138,7 @@ struct tensor {
             int64_t b_at, c_at;                           // columns where B and C begin in src2 and src3
             bool rates;                                   // w0: n_state for each head, else one
         } scan;  // src0: x: n_head*dim columns from the first on; src1: (tokens, n_head); w1: factor of x by head, or NULL
-        struct { int64_t k; } quantize;  // a row of src0 becomes width/k rows of k 8-bit activations
+        struct { int64_t k; enum act_form form; } quantize;  // a row of src0 becomes width/k rows of k activations
         // clang-format on
     } p;
 };

@@ -93,7 +93,8 @@ void rig_step(struct rig *r, int n, const int32_t *tokens, const int32_t *positi
     int32_t *rows = rig_alloc(r, n, sizeof(*rows));
     for (int i = 0; i < n; i++)
         rows[i] = i;
-    struct step s = {n, n, tokens, positions, seqs, rows, pages, pages_stride, r->kv, out, 0, NULL, NULL, NULL, NULL};
+    struct step s = {n,     n,   tokens, positions, seqs, rows, pages, pages_stride,
+                     r->kv, out, 0,      NULL,      NULL, NULL, NULL,  NULL};
     cr_assert_eq(r->machine->v->run(r->machine, r->plan, &s, &err), 0, "%s", err.text);
 }
 

@@ -78,7 +78,7 @@ static float *run_all(const struct tiny *t, const struct setting *s)
                 first = seq == 0 && first < 0 ? n : first;
             }
         struct step step = {n,    n,      tokens, positions, seqs, outputs, pages, PAGES_PER_SEQ,
-                            r.kv, logits, 0,      NULL,      NULL, NULL,    NULL};
+                            r.kv, logits, 0,      NULL,      NULL, NULL,    NULL,  NULL};
         struct error err = {0};
         cr_assert_eq(r.machine->v->run(r.machine, r.plan, &step, &err), 0, "%s", err.text);
         memcpy(out + (size_t)from * TINY_VOCAB, logits + (size_t)first * TINY_VOCAB,

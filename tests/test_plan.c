@@ -7,18 +7,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static bool takes_q8(const void *ctx, enum dtype type)
+static enum act_form form_of(const void *ctx, enum dtype type, int64_t k)
 {
     (void)ctx;
-    return type != DT_F32;
+    (void)k;
+    return type != DT_F32 ? ACT_Q8 : ACT_F32;
 }
 
-static size_t q8_bytes(int64_t k)
+static size_t row_bytes(enum act_form form, int64_t k)
 {
+    (void)form;
     return (size_t)k * 2;
 }
 
-static const struct q8_rules rules = {.takes = takes_q8, .row_bytes = q8_bytes};
+static const struct act_rules rules = {.form = form_of, .row_bytes = row_bytes};
 
 struct built {
     struct arena arena;

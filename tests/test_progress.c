@@ -85,7 +85,8 @@ Test(progress, work_is_followed_while_the_main_thread_is_busy)
     close(kept);
     cr_expect(strstr(seen, "prompt ") && strstr(seen, " 25%  ") && strstr(seen, " tokens/s"), "%s", seen);
     take(terminal, seen, sizeof seen);
-    cr_expect(strlen(seen) >= 4 && !strcmp(seen + strlen(seen) - 4, "\r\033[K"), "the line is not taken away: %s", seen);
+    cr_expect(strlen(seen) >= 4 && !strcmp(seen + strlen(seen) - 4, "\r\033[K"), "the line is not taken away: %s",
+              seen);
     close(terminal);
     close(line);
 }

@@ -59,7 +59,7 @@ Test(ref, only_the_wanted_rows_come_out)
     rig_compile(&r, x, 5, 1);
     int32_t tokens[5] = {4, 3, 2, 1, 0}, zero[5] = {0}, rows[2] = {1, 4};
     float out[3] = {-1, -1, -1};
-    struct step s = {5, 2, tokens, zero, zero, rows, NULL, 0, r.kv, out, 0, NULL, NULL, NULL, NULL};
+    struct step s = {5, 2, tokens, zero, zero, rows, NULL, 0, r.kv, out, 0, NULL, NULL, NULL, NULL, NULL};
     cr_assert_eq(r.machine->v->run(r.machine, r.plan, &s, NULL), 0);
     cr_expect_eq(out[0], 30);
     cr_expect_eq(out[1], 0);

@@ -342,7 +342,7 @@ Test(ref_machine, a_page_outside_of_the_cache_is_refused)
     start(plain);
     compile(1);
     int32_t zero = 0, page = PAGES;
-    struct step s = {1, 0, &zero, &zero, &zero, NULL, &page, 1, r.kv, NULL, 0, NULL, NULL, NULL, NULL};
+    struct step s = {1, 0, &zero, &zero, &zero, NULL, &page, 1, r.kv, NULL, 0, NULL, NULL, NULL, NULL, NULL};
     cr_assert_eq(r.machine->v->run(r.machine, r.plan, &s, &err), -1);
     cr_assert_eq(err.code, E_USAGE);
     cr_assert_str_eq(err.text, "row 0: page 0 of sequence 0 is number 12 of 12");

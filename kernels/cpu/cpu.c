@@ -34,12 +34,19 @@ static void cpu_close(struct machine *m)
     free(m);
 }
 
-// Whether a matmul with weights of a type takes activations in 8 bits. It does if the ISA level has an 8-bit kernel for
-// the type and the options do not ask for exact results.
-static bool takes_q8(const void *ctx, enum dtype type)
+// A matmul with weights of a type takes activations in 8 bits if the ISA level has an 8-bit kernel for the type and the
+// options do not ask for exact results.
+static enum act_form form_of(const void *ctx, enum dtype type, int64_t k)
 {
     const struct cpu_machine *m = ctx;
-    return !m->options.exact && m->kernels->matmul_q8[type] != NULL;
+    (void)k;
+    return !m->options.exact && m->kernels->matmul_q8[type] ? ACT_Q8 : ACT_F32;
+}
+
+static size_t row_bytes(enum act_form form, int64_t k)
+{
+    (void)form; // there is one
+    return q8_row_bytes(k);
 }
 
 // Bytes of a copy of n q8 rows of k elements in the level's tiled layout (struct q8_tiles, struct q8_words). 0: a
@@ -151,8 +158,8 @@ static int cpu_compile(struct machine *m, const struct graph *g, const struct co
     p->exact = cpu->options.exact;
     p->options = *o;
     p->blas = cpu->options.blas;
-    struct q8_rules q8 = {takes_q8, q8_row_bytes, tiles_bytes, cpu};
-    if (program_build(&p->arena, g, q8, &p->program, err) || build_schedules(p, o, cpu->threads.n, err) ||
+    struct act_rules acts = {form_of, row_bytes, tiles_bytes, cpu};
+    if (program_build(&p->arena, g, acts, &p->program, err) || build_schedules(p, o, cpu->threads.n, err) ||
         locate_kv(p, g, err) || map_memory(p, cpu->threads.n, err) ||
         (o->profile && profile_new(p, cpu->threads.n, err))) {
         cpu_plan_free(m, p);

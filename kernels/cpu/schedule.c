@@ -415,9 +415,9 @@ static void choose_place(struct builder *b, const struct tensor *n, bool leaves)
 // The fewest rows for which the product n reads tiles. One more than a step can have: it never does.
 static int tiles_from(const struct builder *b, const struct tensor *n)
 {
-    const struct q8_rules *q8 = &b->program->q8;
+    const struct act_rules *acts = &b->program->acts;
     int rows = 1, most = b->options->max_rows[n->rows];
-    while (rows <= most && !q8->tiles_bytes(q8->ctx, n->w[0]->type, n->w[0]->ne[0], rows))
+    while (rows <= most && !acts->tiles_bytes(acts->ctx, n->w[0]->type, n->w[0]->ne[0], rows))
         rows++;
     return rows;
 }
@@ -426,9 +426,9 @@ static int tiles_from(const struct builder *b, const struct tensor *n)
 // needed.
 static void choose_tiles(struct builder *b)
 {
-    const struct q8_rules *q8 = &b->program->q8;
+    const struct act_rules *acts = &b->program->acts;
     struct value *values = b->out->values;
-    if (!q8->tiles_bytes)
+    if (!acts->tiles_bytes)
         return;
     for (int i = 0; i < b->program->n; i++)
         values[i].tiles_alone = b->program->nodes[i]->op == OP_QUANTIZE;
@@ -441,7 +441,7 @@ static void choose_tiles(struct builder *b)
             continue;
         size_t bytes = n->op != OP_MATMUL
                            ? 0
-                           : q8->tiles_bytes(q8->ctx, n->w[0]->type, n->w[0]->ne[0], b->options->max_rows[n->rows]);
+                           : acts->tiles_bytes(acts->ctx, n->w[0]->type, n->w[0]->ne[0], b->options->max_rows[n->rows]);
         v->tiles_alone &= bytes > 0;
         v->bytes += MAX(v->tiles_bytes, bytes) - v->tiles_bytes;
         v->tiles_bytes = MAX(v->tiles_bytes, bytes);

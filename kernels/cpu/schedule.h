@@ -23,7 +23,7 @@ struct value {
     enum place place;
     size_t offset;      // in the shared memory, or in a thread's own
     size_t row_bytes;   // from row to row (LOCAL and TILE: of an item)
-    size_t tiles_bytes; // of a second copy in tiles, behind the rows (see q8_rules); 0: there is none
+    size_t tiles_bytes; // of a second copy in tiles, behind the rows (see act_rules); 0: there is none
     int tiles_from;     // the copy in tiles is made in steps of so many rows or more, in which all products can use it
     bool tiles_alone;   // with so many rows nothing reads the copy in rows, so it is not made
     size_t bytes;       // in all

@@ -1,4 +1,4 @@
-// Emits the frame of a fused kernel, the 8-bit row and the products. See emit_fused.h for the interface and the naive
+// Emits the frame of a fused kernel, the 8-bit row and the products of 8-bit and float32 activations. See emit_fused.h for the interface and the naive
 // loop; emit_fused_row.c computes the nodes.
 //
 // The kernel: prefetch the first weights; compute the row (make_row); loop over units (sections): load the inputs of
@@ -31,7 +31,7 @@ struct frame {
     uint32_t blocks;     // blocks of 256 in the row
     uint32_t row_bytes;  // the row, if there is a prologue
     uint32_t sums_bytes; // one buffer of S; without q8 the buffer of decoded weights
-    uint32_t halves;     // number of buffers of S: 1 or 2
+    uint32_t buffers;    // of S: 1 or 2
     uint32_t exchange_bytes, partials_bytes;
 };
 
@@ -58,7 +58,7 @@ static uint32_t most_warps(const struct ptx_fused *f)
 
 static struct frame frame_of(const struct ptx_fused *f)
 {
-    struct frame r = {.blocks = ptx_tiles(f->n_in, 256), .warps = f->q8 ? 1 : PTX_MATMUL_F32_WARPS, .halves = 1};
+    struct frame r = {.blocks = ptx_tiles(f->n_in, 256), .warps = f->q8 ? 1 : PTX_MATMUL_F32_WARPS, .buffers = 1};
     for (int i = 0; i < f->n_sections; i++) {
         const struct ptx_fused_section *s = &f->sections[i];
         uint32_t items = items_of(s, r.blocks);
@@ -69,24 +69,28 @@ static struct frame frame_of(const struct ptx_fused *f)
             r.warps = MAX(r.warps, ptx_tiles(items, ptx_tiles(items, most_warps(f))));
             r.sums_bytes = MAX(r.sums_bytes, 128 * items);
         }
+        if (f->halves)
+            r.sums_bytes = MAX(r.sums_bytes, ptx_fused_half_sums_bytes(s));
     }
     for (int i = 0; i < f->n_prologue; i++)
         if (f->prologue[i].kind == FUSED_NORM)
             r.warps = MAX(r.warps, ptx_norm_threads(f->n_in) / 32);
-    if (!f->q8)
+    if (!f->q8 && !f->halves)
         r.sums_bytes = PTX_MATMUL_F32_BYTES;
     if (f->n_prologue)
-        r.row_bytes = f->q8 ? r.blocks * PTX_Q8_BLOCK : 4 * f->n_in;
+        r.row_bytes = f->q8       ? r.blocks * PTX_Q8_BLOCK
+                      : f->halves ? ptx_half_row_bytes(f->sections[0].legs[0].type, f->n_in)
+                                  : 4 * f->n_in;
     r.row_bytes = (r.row_bytes + 15) & ~15u;
     r.partials_bytes = ptx_fused_partials_bytes(f);
     if (f->q8 && r.row_bytes + 2 * r.sums_bytes + r.exchange_bytes + r.partials_bytes <= SHARED_MAX)
-        r.halves = 2;
+        r.buffers = 2;
     return r;
 }
 
 static bool frame_fits(const struct frame *r)
 {
-    uint64_t bytes = (uint64_t)r->halves * r->sums_bytes + r->row_bytes + r->exchange_bytes + r->partials_bytes;
+    uint64_t bytes = (uint64_t)r->buffers * r->sums_bytes + r->row_bytes + r->exchange_bytes + r->partials_bytes;
     return bytes <= SHARED_MAX && r->warps <= MAX_WARPS;
 }
 
@@ -131,6 +135,10 @@ static int check_section(const struct ptx_fused *f, const struct ptx_fused_secti
         if (f->q8 && !ptx_takes_q8(s->legs[i].type))
             return fail(err, E_GPU, "fused: %s weights take no activations in 8 bits",
                         dtype_info[s->legs[i].type].name);
+        if (f->halves &&
+            (s->legs[i].type != f->sections[0].legs[0].type || !ptx_takes_halves(s->legs[i].type, f->n_in, 80)))
+            return fail(err, E_GPU, "fused: %s weights by %u take no activations in 16 bits",
+                        dtype_info[s->legs[i].type].name, f->n_in);
     }
     for (int i = 0; i < s->n_nodes; i++)
         if (check_node(&s->nodes[i], i, s->n_out, s->unit, err))
@@ -172,7 +180,7 @@ static void tables(struct ptx *p, const struct ptx_fused *f)
 static void describe(struct ptx *p, const struct ptx_fused *f)
 {
     PTX_FILL(p, "\n// node $0: one row of $1, ", f->node, f->n_in);
-    ptx_word(p, f->q8 ? "in 8 bits, times" : "f32, times");
+    ptx_word(p, f->q8 ? "in 8 bits, times" : f->halves ? "in 16 bits, times" : "f32, times");
     for (int i = 0; i < f->n_sections; i++)
         for (int l = 0; l < f->sections[i].n_legs; l++) {
             PTX_FILL(p, " $0 of ", f->sections[i].n_out);
@@ -183,7 +191,10 @@ static void describe(struct ptx *p, const struct ptx_fused *f)
 
 static void head(struct ptx *p, const struct ptx_fused *f, const struct frame *r)
 {
-    ptx_header(p, f->dependent ? 78 : 63, f->dependent ? 90 : 75);
+    if (f->dependent)
+        ptx_header(p, 78, 90);
+    else
+        ptx_header(p, f->halves ? 70 : 63, f->halves ? 80 : 75);
     tables(p, f);
     describe(p, f);
     PTX_FILL(p,
@@ -203,8 +214,8 @@ static void head(struct ptx *p, const struct ptx_fused *f, const struct frame *r
              "    .reg .u32 %lane, %warp, %index, %job, %jobs, %tile, %column, %sums;\n"
              "    .reg .u64 %row;\n",
              32 * r->warps);
-    if (f->q8)
-        PTX_FILL(p, "    .shared .align 16 .b8 sums[$0];\n", r->halves * r->sums_bytes);
+    if (f->q8 || f->halves)
+        PTX_FILL(p, "    .shared .align 16 .b8 sums[$0];\n", r->buffers * r->sums_bytes);
     else
         PTX_FILL(p, "    .shared .align 16 .b8 weights[$0];\n", r->sums_bytes);
     if (r->row_bytes)
@@ -394,6 +405,8 @@ static void make_row(struct ptx *p, const struct ptx_fused *f, const struct fram
     ptx_fused_row_norms(p, f, r->warps);
     if (f->q8)
         make_q8_row(p, f, r);
+    else if (f->halves)
+        ptx_fused_half_row(p, f, r->warps);
     else
         make_float_row(p, f, r);
     PTX_LINES(p, "    bar.sync 0;\n");
@@ -607,11 +620,13 @@ static void section(struct ptx *p, const struct ptx_fused *f, const struct ptx_f
     ptx_fused_columns_load(p, s);
     if (f->q8)
         q8_products(p, f, s, r);
+    else if (f->halves)
+        ptx_fused_half_products(p, f, s);
     else
         f32_products(p, f, s);
     ptx_fused_columns(p, s);
     PTX_LINES(p, "MADE:\n");
-    if (f->q8 && r->halves == 1)
+    if (f->halves || (f->q8 && r->buffers == 1))
         PTX_LINES(p, "    bar.sync 0;\n");
     PTX_LINES(p, "    }\n");
 }
@@ -640,7 +655,7 @@ static void sections(struct ptx *p, const struct ptx_fused *f, const struct fram
         first = end;
     }
     PTX_LINES(p, "NEXT:\n");
-    if (r->halves == 2)
+    if (r->buffers == 2)
         PTX_FILL(p,
                  "    // the other half of the sums\n"
                  "    mov.u32 %tile, sums;\n"

@@ -83,6 +83,7 @@ struct ptx_fused {
     uint32_t node;  // of the graph, for comments and the entry's name
     uint32_t n_in;  // elements of the row
     bool q8;        // the products take 8-bit activations
+    bool halves;    // they take activations of 16 bits; all weights are F16, or all are BF16. PTX 7.0, sm_80
     bool dependent; // programmatic dependent launch: the kernel starts before the launches ahead of it have ended, and
                     // waits for them itself. PTX 7.8, sm_90
     int n_prologue; // nodes of the prologue; the last one is the row. 0: the row is in memory, in the products' format
@@ -111,6 +112,13 @@ void ptx_fused_row_norms(struct ptx *p, const struct ptx_fused *f, uint32_t warp
 void ptx_fused_row_elements(struct ptx *p, const struct ptx_fused *f, uint32_t count);
 // Within that scope, with the same count: stores the elements of nodes with a `store`. Only CTA 0 (%first_cta) does.
 void ptx_fused_row_stores(struct ptx *p, const struct ptx_fused *f, uint32_t count);
+
+// Activations of 16 bits (emit_fused_half.c): the bytes of shared memory, named sums, for the sums of a unit; the row in
+// shared memory, named row; and the products of a unit, which end in %y<leg> of warp j for tile j. The other warps go to
+// MADE.
+uint32_t ptx_fused_half_sums_bytes(const struct ptx_fused_section *s);
+void ptx_fused_half_row(struct ptx *p, const struct ptx_fused *f, uint32_t warps);
+void ptx_fused_half_products(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s);
 
 // The columns of a unit. Thread %index < unit has column %column.
 

@@ -1,7 +1,6 @@
 // Emits the rounding of activations to 16 bits, for the products of emit_matmul_half.c. A CTA has one row of k floats,
 // which it reads twice when it looks for the largest magnitude first: a row of 16 KB is still in the caches then.
-#include "kernels/ptx/emit_matmul.h"
-#include "kernels/ptx/emit_nibble.h"
+#include "kernels/ptx/emit_matmul_parts.h"
 
 enum { THREADS = 256, UNIT = 32, MAX_K = 1 << 20 };
 
@@ -19,10 +18,10 @@ static void head(struct ptx *p, const struct ptx_halve *h)
              ".maxntid 256, 1, 1\n"
              "{\n"
              "    .reg .pred %in, %more;\n"
-             "    .reg .u32 %thread, %row, %part, %i, %top, %other, %t0, %t1;\n"
+             "    .reg .u32 %thread, %row, %part, %i, %top, %other, %bits, %t0, %t1;\n"
              "    .reg .b32 %h0, %h1, %l0, %l1;\n"
              "    .reg .u64 %px, %py, %at;\n"
-             "    .reg .f32 %x<4>, %r<4>, %s;\n"
+             "    .reg .f32 %x<4>, %r<4>, %scale;\n"
              "    .shared .align 16 .b8 tops[32];\n"
              "    mov.u32 %thread, %tid.x;\n"
              "    mov.u32 %part, %ctaid.x;\n"
@@ -92,27 +91,33 @@ static void find_top(struct ptx *p, const struct ptx_halve *h)
                  4 * i);
 }
 
-// Stores the factor that undoes the scale, and sets %s to the scale: for a largest magnitude of 2^(e - 127) to twice that
-// the scale is 2^(141 - e), which makes it 2^14 to 2^15. Rows below 2^-112 are scaled as if they reached that.
+// For a largest magnitude of 2^(e - 127) to twice that the scale is 2^(141 - e), which makes it 2^14 to 2^15. Rows below
+// 2^-112 are scaled as if they reached that.
+void ptx_half_scale(struct ptx *p)
+{
+    PTX_LINES(p, "    shr.u32 %top, %top, 23;\n"
+                 "    max.u32 %top, %top, 15;\n"
+                 "    sub.u32 %bits, 268, %top;\n"
+                 "    shl.b32 %bits, %bits, 23;\n"
+                 "    mov.b32 %scale, %bits;\n"
+                 "    sub.u32 %bits, %top, 14;\n"
+                 "    shl.b32 %bits, %bits, 23;\n");
+}
+
+// Sets %scale, and stores the factor that undoes it.
 static void set_scale(struct ptx *p, const struct ptx_halve *h)
 {
+    ptx_half_scale(p);
     PTX_FILL(p,
-             "    shr.u32 %top, %top, 23;\n"
-             "    max.u32 %top, %top, 15;\n"
-             "    sub.u32 %other, %top, 14;\n"
-             "    shl.b32 %other, %other, 23;\n"
              "    setp.eq.u32 %in, %thread, 0;\n"
-             "    @%in st.global.u32 [%py+$0], %other;\n"
-             "    sub.u32 %other, 268, %top;\n"
-             "    shl.b32 %other, %other, 23;\n"
-             "    mov.b32 %s, %other;\n",
+             "    @%in st.global.u32 [%py+$0], %bits;\n",
              2 * h->k);
 }
 
 static void store_f16(struct ptx *p)
 {
     for (uint32_t i = 0; i < 4; i++)
-        PTX_FILL(p, "    mul.rn.f32 %x$0, %x$0, %s;\n", i);
+        PTX_FILL(p, "    mul.rn.f32 %x$0, %x$0, %scale;\n", i);
     PTX_LINES(p, "    cvt.rn.f16x2.f32 %h0, %x1, %x0;\n"
                  "    cvt.rn.f16x2.f32 %h1, %x3, %x2;\n"
                  "    mad.wide.u32 %at, %i, 8, %py;\n"

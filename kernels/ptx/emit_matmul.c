@@ -12,9 +12,9 @@
 // ptx_matmul_rows chooses the class. From 24 rows on (MANY_FROM), and for experts with at least 4 rows each on
 // average (GROUP_FROM), it chooses PTX_MANY_ROWS on GPUs of compute capability 7.5 or later: emit_matmul_tiled.c,
 // with the same order of sums, or emit_matmul_mma.c for 8-bit activations. Float32 activations do not use tensor
-// cores, because these do not sum in this order: the same bits for a prompt as for its tokens one by one are worth
-// more than their speed. The types that take 8-bit activations lose nothing by this; F16 and BF16 prompts lose up to
-// the ratio of fma to tensor cores, about 1 : 12.
+// cores, because these do not sum in this order, and a prompt must have the bits of its tokens one by one. Weights of 16
+// bits take activations of 16 bits instead (emit_matmul_half.c), for one row and for many, from compute capability 8.0
+// on; they come here where the options ask for exact results.
 #include "kernels/ptx/emit_bytes.h"
 #include "kernels/ptx/emit_matmul_parts.h"
 

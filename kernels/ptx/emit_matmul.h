@@ -6,11 +6,13 @@
 // returns their size. All kernels here read tiles, products and look-ups alike, so that a token table which is also
 // the output head is stored once. Biases, norms and scales are plain floats.
 //
-// Numbers: every output has the same bits as on the CPU, whatever the class of rows and whatever else is in the
-// batch: integer sums are exact, and floats are summed in the order defined by kernels/cpu/kernels.h. With `q8` the
-// activations are 8-bit, in the layout of emit_dot.h (q8 rows of ptx_q8_row_bytes(n_in)); otherwise they are float32.
-// ptx_takes_q8 tells which types have the 8-bit path. The CPU levels may have it for more types (codebooks and three
-// values) or for fewer; for those types the programs of the two machines differ in where activations are rounded.
+// Numbers: an output has the same bits whatever the class of rows and whatever else is in the batch. With activations of
+// 8 bits and of float32 these are the bits of the CPU: integer sums are exact, and floats are summed in the order defined
+// by kernels/cpu/kernels.h. With `q8` the activations are 8-bit, in the layout of emit_dot.h (q8 rows of
+// ptx_q8_row_bytes(n_in)); with `halves` they are 16-bit, and tensor cores sum them in an order of their own
+// (emit_matmul_half.c); otherwise they are float32. ptx_takes_q8 tells which types have the 8-bit path. The CPU levels may
+// have it for more types (codebooks and three values) or for fewer; for those types the programs of the two machines
+// differ in where activations are rounded.
 //
 // A text holds one entry, with the parameters listed at its function in that order. Parameters that a kernel does not
 // use are present and may be 0. Addresses are aligned to 16 bytes; strides are in bytes and are multiples of 4 (of 16

@@ -81,45 +81,6 @@ static void load_weights(struct ptx *p, uint32_t a, uint32_t unit)
 
 // ---- few rows
 
-static void few_places(struct ptx *p, const struct ptx_matmul *m)
-{
-    PTX_FILL(p,
-             "    .reg .pred %has;\n"
-             "    .reg .u32 %g, %t, %left, %put, %take;\n"
-             "    .reg .u64 %pa, %pb, %px_row;\n"
-             "    .reg .b32 %a<$0>, %b<$1>;\n"
-             "    .reg .f32 %acc<8>;\n"
-             "    .shared .align 16 .b8 parts[8192];\n"
-             "    shr.u32 %g, %lane, 2;\n"
-             "    and.b32 %t, %lane, 3;\n"
-             "    mov.u64 %pb, %px0;\n"
-             "    mov.u64 %px_row, %px0;\n",
-             16 * UNROLL, 4 * UNROLL * pieces(m->type));
-    for (uint32_t r = 1; r < m->rows; r++)
-        PTX_FILL(p,
-                 "    setp.eq.u32 %in, %g, $0;\n"
-                 "    selp.b64 %pb, %px$0, %pb, %in;\n"
-                 "    setp.eq.u32 %in, %warp, $0;\n"
-                 "    selp.b64 %px_row, %px$0, %px_row, %in;\n",
-                 r);
-    PTX_FILL(p,
-             "    setp.lt.u32 %has, %g, $0;\n"
-             "    // the units of the warp's chain\n"
-             "    mul.lo.u32 %index, %warp, $1;\n"
-             "    sub.u32 %left, $2, %index;\n"
-             "    min.s32 %left, %left, $1;\n"
-             "    mad.wide.u32 %pa, %index, $3, %w_tile;\n"
-             "    mad.wide.u32 %pa, %t, 512, %pa;\n"
-             "    mad.wide.u32 %pa, %g, 16, %pa;\n"
-             "    mad.wide.u32 %pb, %index, 64, %pb;\n"
-             "    mad.wide.u32 %pb, %t, 16, %pb;\n",
-             m->rows, chain_units(m), m->n_in / UNIT, UNIT_BYTES);
-    for (uint32_t i = 0; i < 8; i++)
-        PTX_FILL(p, "    mov.f32 %acc$0, 0f00000000;\n", i);
-    for (uint32_t i = 0; i < 4 * UNROLL * pieces(m->type); i++)
-        PTX_FILL(p, "    mov.b32 %b$0, 0;\n", i);
-}
-
 // Multiplies `units` units that follow each other: first all loads, then the products.
 static void few_units(struct ptx *p, const struct ptx_matmul *m, uint32_t units)
 {
@@ -128,7 +89,8 @@ static void few_units(struct ptx *p, const struct ptx_matmul *m, uint32_t units)
         load_weights(p, 16 * u, u);
         for (uint32_t piece = 0; piece < n; piece++) {
             const uint32_t b = 4 * (n * u + piece);
-            PTX_FILL(p, "    @%has ld.global.v4.b32 {%b$0, %b$1, %b$2, %b$3}, [%pb+$4];\n", b, b + 1, b + 2, b + 3,
+            ptx_word(p, m->x_shared ? "    @%has ld.shared" : "    @%has ld.global");
+            PTX_FILL(p, ".v4.b32 {%b$0, %b$1, %b$2, %b$3}, [%pb+$4];\n", b, b + 1, b + 2, b + 3,
                      64 * u + 2 * m->n_in * piece);
         }
     }
@@ -141,8 +103,28 @@ static void few_units(struct ptx *p, const struct ptx_matmul *m, uint32_t units)
              UNIT_BYTES * units, 64 * units, units);
 }
 
-static void few_chain(struct ptx *p, const struct ptx_matmul *m)
+// The warp's place in its chain: %pa and %pb at the lane's chunks of its first unit, %left the number of its units.
+static void find_chain(struct ptx *p, const struct ptx_matmul *m)
 {
+    PTX_FILL(p,
+             "    mul.lo.u32 %first, %warp, $0;\n"
+             "    sub.u32 %left, $1, %first;\n"
+             "    min.s32 %left, %left, $0;\n"
+             "    mad.wide.u32 %pa, %first, $2, %w_tile;\n"
+             "    mad.wide.u32 %pa, %t, 512, %pa;\n"
+             "    mad.wide.u32 %pa, %g, 16, %pa;\n"
+             "    mad.wide.u32 %pb, %first, 64, %pb;\n"
+             "    mad.wide.u32 %pb, %t, 16, %pb;\n",
+             chain_units(m), m->n_in / UNIT, UNIT_BYTES);
+    for (uint32_t i = 0; i < 8; i++)
+        PTX_FILL(p, "    mov.f32 %acc$0, 0f00000000;\n", i);
+    for (uint32_t i = 0; i < 4 * UNROLL * pieces(m->type); i++)
+        PTX_FILL(p, "    mov.b32 %b$0, 0;\n", i);
+}
+
+void ptx_half_chain(struct ptx *p, const struct ptx_matmul *m)
+{
+    find_chain(p, m);
     PTX_FILL(p,
              "    setp.lt.s32 %more, %left, $0;\n"
              "    @%more bra REST;\n"
@@ -160,6 +142,26 @@ static void few_chain(struct ptx *p, const struct ptx_matmul *m)
     few_units(p, m, 1);
     PTX_LINES(p, "    bra.uni REST;\n"
                  "SUMMED:\n");
+}
+
+static void few_places(struct ptx *p, const struct ptx_matmul *m)
+{
+    PTX_LINES(p, PTX_HALF_REGS
+                 "    .reg .u32 %put, %take;\n"
+                 "    .reg .u64 %pb, %px_row;\n"
+                 "    .shared .align 16 .b8 parts[8192];\n"
+                 "    shr.u32 %g, %lane, 2;\n"
+                 "    and.b32 %t, %lane, 3;\n"
+                 "    mov.u64 %pb, %px0;\n"
+                 "    mov.u64 %px_row, %px0;\n");
+    for (uint32_t r = 1; r < m->rows; r++)
+        PTX_FILL(p,
+                 "    setp.eq.u32 %in, %g, $0;\n"
+                 "    selp.b64 %pb, %px$0, %pb, %in;\n"
+                 "    setp.eq.u32 %in, %warp, $0;\n"
+                 "    selp.b64 %px_row, %px$0, %px_row, %in;\n",
+                 r);
+    PTX_FILL(p, "    setp.lt.u32 %has, %g, $0;\n", m->rows);
 }
 
 // Stores the sums of the chain as [chain][row][output].
@@ -197,7 +199,7 @@ void ptx_matmul_half_few(struct ptx *p, const struct ptx_matmul *m)
     ptx_matmul_entry(p, m, WARPS);
     ptx_matmul_sources(p, m);
     few_places(p, m);
-    few_chain(p, m);
+    ptx_half_chain(p, m);
     share_parts(p);
     ptx_matmul_end(p, m, add_chains);
 }

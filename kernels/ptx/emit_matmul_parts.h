@@ -65,6 +65,20 @@ uint32_t ptx_matmul_mma(struct ptx *p, const struct ptx_matmul *m);
 // many rows, which returns the number of outputs of a CTA.
 void ptx_matmul_half_few(struct ptx *p, const struct ptx_matmul *m);
 uint32_t ptx_matmul_half_many(struct ptx *p, const struct ptx_matmul *m);
+// The products of one tile with up to 8 rows of 16 bits, as far as they are the chain that has the warp's number (0 to 7).
+// Input: the tile at %w_tile; %pb (.u64), the row of the lane's column %g, in shared memory with x_shared, which is
+// changed; %has, whether the column has a row; %g = %lane / 4, %t = %lane % 4. Output: %acc0 to %acc7, the sums of outputs
+// %g + 8 (i / 2) for columns 2 %t + i % 2. The labels STEP, REST and SUMMED are of the scope.
+#define PTX_HALF_REGS                                                                                                  \
+    "    .reg .pred %has;\n"                                                                                           \
+    "    .reg .u32 %g, %t, %left, %first;\n"                                                                           \
+    "    .reg .u64 %pa;\n"                                                                                             \
+    "    .reg .b32 %a<64>, %b<32>;\n"                                                                                  \
+    "    .reg .f32 %acc<8>;\n"
+void ptx_half_chain(struct ptx *p, const struct ptx_matmul *m);
+// From %top (.u32), the bits of the largest magnitude of a row: sets %scale (.f32), and %bits (.u32) to the bits of the
+// factor that undoes it.
+void ptx_half_scale(struct ptx *p);
 // Emits the whole kernel for float32 activations and many rows, with 256 threads per CTA.
 void ptx_matmul_tiled(struct ptx *p, const struct ptx_matmul *m);
 

@@ -44,6 +44,7 @@ enum gpu_kind {
     GPU_GET_ROWS,
     GPU_REPACK,
     GPU_QUANTIZE,
+    GPU_HALVE,
     GPU_FUSED,
     GPU_TOP,
     GPU_SLICE,
@@ -71,6 +72,7 @@ struct gpu_spec {
         struct ptx_get_rows get_rows;
         struct ptx_repack repack;
         struct ptx_quantize quantize;
+        struct ptx_halve halve;
         struct ptx_fused fused;
         struct ptx_top top;
         struct ptx_slice slice;
@@ -103,6 +105,8 @@ struct gpu {
     char *emission; // buffer for the PTX of one kernel
 };
 
+// The compute capability of the card (75, 80, ...).
+uint32_t gpu_target(const struct gpu *g);
 int gpu_kernel_get(struct gpu *g, const struct gpu_spec *spec, struct gpu_kernel **out, struct error *err);
 void gpu_kernels_free(struct gpu *g);
 

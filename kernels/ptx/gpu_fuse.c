@@ -138,7 +138,8 @@ static uint32_t unit_with(const struct section *s, const struct tensor *n)
 static bool sums_fit(const struct stage *s, int n_legs, uint32_t unit)
 {
     int64_t blocks = (s->x->width + 255) / 256;
-    return s->x->op != OP_QUANTIZE || blocks * n_legs * (unit / PTX_TILE_ROWS) <= SUMS_MAX;
+    return s->x->op != OP_QUANTIZE || s->x->p.quantize.form != ACT_Q8 ||
+           blocks * n_legs * (unit / PTX_TILE_ROWS) <= SUMS_MAX;
 }
 
 static void merge(struct fusion *u, struct stage *s, int to, int from)
@@ -351,12 +352,13 @@ static int build_prologue(struct builder *b, struct error *err)
 {
     struct tensor *x = b->stage->x;
     int at;
-    b->f->q8 = x->op == OP_QUANTIZE;
+    b->f->q8 = x->op == OP_QUANTIZE && x->p.quantize.form == ACT_Q8;
+    b->f->halves = x->op == OP_QUANTIZE && !b->f->q8;
     if (!in_prologue(b, x)) {
         b->f->source = value_param(b, x);
         return 0;
     }
-    return row_node(b, b->f->q8 ? x->src[0] : x, &at, err);
+    return row_node(b, x->op == OP_QUANTIZE ? x->src[0] : x, &at, err);
 }
 
 // ---- the description of a section

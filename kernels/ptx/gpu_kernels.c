@@ -50,6 +50,8 @@ static int emit(struct ptx *p, const struct gpu_spec *s, struct ptx_launch *l, s
         return ptx_emit_repack(p, &s->repack, l, err);
     case GPU_QUANTIZE:
         return ptx_emit_quantize(p, &s->quantize, l, err);
+    case GPU_HALVE:
+        return ptx_emit_halve(p, &s->halve, l, err);
     case GPU_FUSED:
         return ptx_emit_fused(p, &s->fused, l, err);
     case GPU_TOP:

@@ -350,11 +350,17 @@ static int do_combine(struct plan *p, struct tensor *n, struct error *err)
 
 static int do_quantize(struct plan *p, struct tensor *n, struct error *err)
 {
-    struct gpu_spec s = {.kind = GPU_QUANTIZE};
-    s.quantize = (struct ptx_quantize){.k = (uint32_t)n->p.quantize.k,
-                                       .parts = (uint32_t)(n->width / n->p.quantize.k),
-                                       .x_stride = (uint32_t)(4 * n->width),
-                                       .y_stride = (uint32_t)program_row_bytes(&p->program, n)};
+    struct gpu_spec s = {.kind = n->p.quantize.form == ACT_Q8 ? GPU_QUANTIZE : GPU_HALVE};
+    const uint32_t k = (uint32_t)n->p.quantize.k, parts = (uint32_t)(n->width / n->p.quantize.k);
+    const uint32_t x_stride = (uint32_t)(4 * n->width), y_stride = (uint32_t)program_row_bytes(&p->program, n);
+    if (s.kind == GPU_HALVE)
+        s.halve = (struct ptx_halve){.type = n->p.quantize.form == ACT_BF16 ? DT_BF16 : DT_F16,
+                                     .k = k,
+                                     .parts = parts,
+                                     .x_stride = x_stride,
+                                     .y_stride = y_stride};
+    else
+        s.quantize = (struct ptx_quantize){.k = k, .parts = parts, .x_stride = x_stride, .y_stride = y_stride};
     struct gpu_launch *l = gpu_launch_new(p, n, err);
     if (!l || gpu_add_kernel(p, l, &s, 1, err))
         return -1;
@@ -482,15 +488,15 @@ static int do_selective_scan(struct plan *p, struct tensor *n, struct error *err
 
 // ---- products
 
-static uint32_t card_target(const struct plan *p)
+uint32_t gpu_target(const struct gpu *g)
 {
-    const struct driver_card *card = driver_facts(p->gpu->driver);
+    const struct driver_card *card = driver_facts(g->driver);
     return (uint32_t)(10 * card->major + card->minor);
 }
 
 static uint32_t matmul_class(const struct plan *p, const struct ptx_matmul *m, uint32_t n_rows)
 {
-    return ptx_matmul_rows(m, n_rows, card_target(p));
+    return ptx_matmul_rows(m, n_rows, gpu_target(p->gpu));
 }
 
 // Returns the bytes that the groups of any product with experts need (ptx_emit_group), for the most rows of a step.
@@ -554,15 +560,16 @@ static int product(struct plan *p, struct tensor *n, const struct tensor *residu
     const struct weight *w = n->w[0];
     const struct tensor *x = n->src[0], *route = n->op == OP_EXPERT_MATMUL ? n->src[1] : NULL;
     uint32_t used = route ? (uint32_t)n->p.expert.n_used : 0;
-    bool q8 = x->op == OP_QUANTIZE;
-    size_t x_row = q8 ? program_row_bytes(&p->program, x) : 4 * (size_t)x->width;
+    const bool rounded = x->op == OP_QUANTIZE, q8 = rounded && x->p.quantize.form == ACT_Q8;
+    size_t x_row = rounded ? program_row_bytes(&p->program, x) : 4 * (size_t)x->width;
     struct gpu_spec s = {.kind = GPU_MATMUL};
     s.matmul = (struct ptx_matmul){.type = w->type,
                                    .n_in = (uint32_t)w->ne[0],
                                    .n_out = (uint32_t)w->ne[1],
                                    .rows = 1,
-                                   .target = card_target(p),
+                                   .target = gpu_target(p->gpu),
                                    .q8 = q8,
+                                   .halves = rounded && !q8,
                                    .bias = n->w[1],
                                    .residual = residual,
                                    .scale = route && w->scale,

@@ -7,10 +7,23 @@
 // PAGES_AT_FIRST: entries of page tables for which the step's block has room before it first grows.
 enum { VALUE_ALIGN = 256, PAGES_AT_FIRST = 1 << 14 };
 
-static bool takes_q8(const void *ctx, enum dtype type)
+// Weights of 8 bits and less take activations of 8 bits where there are such kernels, those of 16 bits activations of 16,
+// on cards with the tensor cores for it, and everything takes floats where the options ask for exact results.
+static enum act_form form_of(const void *ctx, enum dtype type, int64_t k)
 {
     const struct gpu *g = ctx;
-    return !g->options.exact && ptx_takes_q8(type);
+    if (g->options.exact)
+        return ACT_F32;
+    if (ptx_takes_q8(type))
+        return ACT_Q8;
+    if (!ptx_takes_halves(type, (uint32_t)k, gpu_target(g)))
+        return ACT_F32;
+    return type == DT_BF16 ? ACT_BF16 : ACT_F16;
+}
+
+static size_t row_bytes(enum act_form form, int64_t k)
+{
+    return form == ACT_Q8 ? ptx_q8_row_bytes(k) : ptx_half_row_bytes(form == ACT_BF16 ? DT_BF16 : DT_F16, (uint32_t)k);
 }
 
 uint64_t gpu_value(const struct plan *p, const struct tensor *n)
@@ -174,8 +187,8 @@ static int make_seen(struct plan *p, struct error *err)
 
 static int build(struct plan *p, struct error *err)
 {
-    struct q8_rules q8 = {.takes = takes_q8, .row_bytes = ptx_q8_row_bytes, .ctx = p->gpu};
-    if (program_build(&p->arena, p->graph, q8, &p->program, err) || lay_out(p, err) || make_block(p, err) ||
+    struct act_rules acts = {.form = form_of, .row_bytes = row_bytes, .ctx = p->gpu};
+    if (program_build(&p->arena, p->graph, acts, &p->program, err) || lay_out(p, err) || make_block(p, err) ||
         make_seen(p, err) || (p->options.profile && gpu_profile_new(p, err)))
         return -1;
     for (int i = 0; i < p->program.n; i++)

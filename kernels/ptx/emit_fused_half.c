@@ -1,0 +1,209 @@
+// Emits what a fused kernel needs for activations of 16 bits: the row in that form, and the products, with the bits of
+// emit_halve.c and emit_matmul_half.c. See emit_fused.h for the interface.
+//
+// Warp c of the first 8 computes chain c of every tile of every leg of the unit, one after the other, and leaves its 32
+// sums in shared memory; warp j then adds those of tile j of each leg in the order of the chains.
+#include "kernels/ptx/emit_fused.h"
+#include "kernels/ptx/emit_matmul_parts.h"
+
+enum { CHAINS = 8, TILE_SUMS = 1024 };
+
+static enum dtype type_of(const struct ptx_fused *f)
+{
+    return f->sections[0].legs[0].type;
+}
+
+static uint32_t tiles_of(const struct ptx_fused_section *s)
+{
+    return s->unit / PTX_TILE_ROWS;
+}
+
+uint32_t ptx_fused_half_sums_bytes(const struct ptx_fused_section *s)
+{
+    return TILE_SUMS * (uint32_t)s->n_legs * tiles_of(s);
+}
+
+// ---- the row
+
+// A loop in which each thread computes 8 elements of the row, from %i on; the caller emits what becomes of them.
+static void begin_pass(struct ptx *p, const struct ptx_fused *f, uint32_t number)
+{
+    PTX_FILL(p,
+             "    mul.lo.u32 %i, %index, 8;\n"
+             "    setp.ge.u32 %in, %i, $0;\n"
+             "    @%in bra PASSED_$1;\n"
+             "PASS_$1:\n",
+             f->n_in, number);
+    ptx_fused_row_elements(p, f, 8);
+}
+
+static void end_pass(struct ptx *p, const struct ptx_fused *f, uint32_t number, uint32_t warps)
+{
+    PTX_FILL(p,
+             "    }\n"
+             "    add.u32 %i, %i, $0;\n"
+             "    setp.lt.u32 %more, %i, $1;\n"
+             "    @%more bra PASS_$2;\n"
+             "PASSED_$2:\n",
+             256 * warps, f->n_in, number);
+}
+
+// Sets %scale to the scale of the row, and stores the factor that undoes it behind the row.
+static void find_scale(struct ptx *p, const struct ptx_fused *f, uint32_t warps)
+{
+    const uint32_t last = 8 * (uint32_t)(f->n_prologue - 1);
+    PTX_LINES(p, "    mov.u32 %top, 0;\n");
+    begin_pass(p, f, 0);
+    for (uint32_t k = 0; k < 8; k++)
+        PTX_FILL(p,
+                 "    mov.b32 %bits, %e$0;\n"
+                 "    and.b32 %bits, %bits, 0x7fffffff;\n"
+                 "    max.u32 %top, %top, %bits;\n",
+                 last + k);
+    end_pass(p, f, 0, warps);
+    PTX_LINES(p, "    redux.sync.max.u32 %top, %top, 0xffffffff;\n"
+                 "    mov.u32 %to, sums;\n"
+                 "    mad.lo.u32 %bits, %warp, 4, %to;\n"
+                 "    setp.eq.u32 %in, %lane, 0;\n"
+                 "    @%in st.shared.u32 [%bits], %top;\n"
+                 "    bar.sync 0;\n");
+    for (uint32_t w = 0; w < warps; w++)
+        PTX_FILL(p,
+                 "    ld.shared.u32 %bits, [%to+$0];\n"
+                 "    max.u32 %top, %top, %bits;\n",
+                 4 * w);
+    ptx_half_scale(p);
+    PTX_FILL(p,
+             "    mov.u32 %to, row;\n"
+             "    setp.eq.u32 %in, %index, 0;\n"
+             "    @%in st.shared.u32 [%to+$0], %bits;\n",
+             2 * f->n_in);
+}
+
+static void put_f16(struct ptx *p, uint32_t last)
+{
+    for (uint32_t k = 0; k < 8; k += 2)
+        PTX_FILL(p,
+                 "    mul.rn.f32 %h$1, %e$3, %scale;\n"
+                 "    mul.rn.f32 %h$2, %e$4, %scale;\n"
+                 "    cvt.rn.f16x2.f32 %w$0h, %h$2, %h$1;\n",
+                 k / 2, k, k + 1, last + k, last + k + 1);
+    PTX_LINES(p, "    mov.u32 %to, row;\n"
+                 "    mad.lo.u32 %to, %i, 2, %to;\n"
+                 "    st.shared.v4.b32 [%to], {%w0h, %w1h, %w2h, %w3h};\n");
+}
+
+static void put_bf16(struct ptx *p, const struct ptx_fused *f, uint32_t last)
+{
+    for (uint32_t k = 0; k < 8; k += 2)
+        PTX_FILL(p,
+                 "    cvt.rn.bf16x2.f32 %w$0h, %e$4, %e$3;\n"
+                 "    shl.b32 %bits, %w$0h, 16;\n"
+                 "    mov.b32 %h$1, %bits;\n"
+                 "    and.b32 %bits, %w$0h, 0xffff0000;\n"
+                 "    mov.b32 %h$2, %bits;\n"
+                 "    sub.rn.f32 %h$1, %e$3, %h$1;\n"
+                 "    sub.rn.f32 %h$2, %e$4, %h$2;\n"
+                 "    cvt.rn.bf16x2.f32 %w$0l, %h$2, %h$1;\n",
+                 k / 2, k, k + 1, last + k, last + k + 1);
+    PTX_FILL(p,
+             "    mov.u32 %to, row;\n"
+             "    mad.lo.u32 %to, %i, 2, %to;\n"
+             "    st.shared.v4.b32 [%to], {%w0h, %w1h, %w2h, %w3h};\n"
+             "    st.shared.v4.b32 [%to+$0], {%w0l, %w1l, %w2l, %w3l};\n",
+             2 * f->n_in);
+}
+
+void ptx_fused_half_row(struct ptx *p, const struct ptx_fused *f, uint32_t warps)
+{
+    const uint32_t last = 8 * (uint32_t)(f->n_prologue - 1);
+    PTX_LINES(p, "    .reg .u32 %top, %to, %bits;\n"
+                 "    .reg .f32 %scale, %h<8>;\n"
+                 "    .reg .b32 %w0h, %w1h, %w2h, %w3h, %w0l, %w1l, %w2l, %w3l;\n");
+    if (type_of(f) == DT_F16)
+        find_scale(p, f, warps);
+    begin_pass(p, f, 1);
+    ptx_fused_row_stores(p, f, 8);
+    if (type_of(f) == DT_F16)
+        put_f16(p, last);
+    else
+        put_bf16(p, f, last);
+    end_pass(p, f, 1, warps);
+}
+
+// ---- the products
+
+// The chain of the warp for tile j of leg l, which is number `at` of the unit.
+static void tile_chain(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s, uint32_t l,
+                       uint32_t j, uint32_t at)
+{
+    const struct ptx_matmul m = {
+        .type = type_of(f), .n_in = f->n_in, .n_out = s->n_out, .rows = 1, .x_shared = f->n_prologue > 0};
+    PTX_FILL(p,
+             "    {\n"
+             "    .reg .u32 %put8;\n"
+             "    .reg .u64 %w_tile, %pb;\n"
+             "    add.u32 %put8, %tile, $0;\n"
+             "    mad.wide.u32 %w_tile, %put8, $1, %w$2;\n"
+             "    mov.u64 %pb, %row;\n",
+             j, (uint32_t)tile_bytes(m.type, f->n_in), l);
+    ptx_half_chain(p, &m);
+    PTX_FILL(p,
+             "    mad.lo.u32 %put8, %warp, 128, $0;\n"
+             "    add.u32 %put8, %put8, %sums;\n"
+             "    mad.lo.u32 %put8, %g, 4, %put8;\n"
+             "    setp.eq.u32 %in, %t, 0;\n",
+             TILE_SUMS * at);
+    for (uint32_t i = 0; i < 8; i += 2)
+        PTX_FILL(p, "    @%in st.shared.f32 [%put8+$0], %acc$1;\n", 16 * i, i);
+    PTX_LINES(p, "    }\n");
+}
+
+// Warp j adds the sums of tile j of each leg to %y<leg>.
+static void add_chains(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s)
+{
+    PTX_LINES(p, "    {\n"
+                 "    .reg .u32 %take8;\n"
+                 "    .reg .f32 %part8, %scale8;\n"
+                 "    mad.lo.u32 %take8, %lane, 4, %sums;\n");
+    PTX_FILL(p, "    mad.lo.u32 %take8, %warp, $0, %take8;\n", TILE_SUMS);
+    if (type_of(f) == DT_F16) {
+        ptx_word(p, f->n_prologue ? "    ld.shared.f32 %scale8, " : "    ld.global.f32 %scale8, ");
+        PTX_FILL(p, "[%row+$0];\n", 2 * f->n_in);
+    }
+    for (uint32_t l = 0; l < (uint32_t)s->n_legs; l++) {
+        PTX_FILL(p, "    mov.f32 %y$0, 0f00000000;\n", l);
+        for (uint32_t c = 0; c < CHAINS; c++)
+            PTX_FILL(p,
+                     "    ld.shared.f32 %part8, [%take8+$1];\n"
+                     "    add.rn.f32 %y$0, %y$0, %part8;\n",
+                     l, TILE_SUMS * l * tiles_of(s) + 128 * c);
+        if (type_of(f) == DT_F16)
+            PTX_FILL(p, "    mul.rn.f32 %y$0, %y$0, %scale8;\n", l);
+    }
+    PTX_LINES(p, "    }\n");
+}
+
+void ptx_fused_half_products(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s)
+{
+    PTX_FILL(p,
+             "    {\n" PTX_HALF_REGS
+             "    mov.u32 %sums, sums;\n"
+             "    shr.u32 %g, %lane, 2;\n"
+             "    and.b32 %t, %lane, 3;\n"
+             "    setp.lt.u32 %has, %g, 1;\n"
+             "    setp.ge.u32 %in, %warp, $0;\n"
+             "    @%in bra CHAINED;\n",
+             CHAINS);
+    for (uint32_t l = 0; l < (uint32_t)s->n_legs; l++)
+        for (uint32_t j = 0; j < tiles_of(s); j++)
+            tile_chain(p, f, s, l, j, l * tiles_of(s) + j);
+    PTX_FILL(p,
+             "CHAINED:\n"
+             "    }\n"
+             "    bar.sync 0;\n"
+             "    setp.ge.u32 %in, %warp, $0;\n"
+             "    @%in bra MADE;\n",
+             tiles_of(s));
+    add_chains(p, f, s);
+}
