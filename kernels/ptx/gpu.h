@@ -270,6 +270,14 @@ int gpu_own(struct plan *p, const void *data, size_t size, uint64_t *at, struct 
 // Returns the launches that find the top_k largest logits of each row, and makes them at the first call.
 int gpu_top_get(struct plan *p, int top_k, const struct gpu_top **out, struct error *err);
 int gpu_run(struct machine *m, struct plan *p, const struct step *s, struct error *err);
+// What a launch is in a step with these rows. `grid` is that of the work, before `most_ctas` limits it.
+struct gpu_shape {
+    uint32_t class;
+    const struct gpu_kernel *kernel;
+    uint32_t grid[3];
+};
+// Returns false if the launch is left out of such a step.
+bool gpu_shape_of(const struct plan *p, const struct gpu_launch *g, const int rows[ROWS_KINDS], struct gpu_shape *out);
 int gpu_launch_one(const struct plan *p, const struct gpu_launch *g, const int rows[ROWS_KINDS], struct error *err);
 void gpu_watch(struct plan *p, const atomic_bool *cancel);
 

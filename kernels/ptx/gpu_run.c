@@ -185,37 +185,44 @@ static int pick(const struct gpu_launch *g, uint32_t class)
     return 0;
 }
 
-int gpu_launch_one(const struct plan *p, const struct gpu_launch *g, const int rows[ROWS_KINDS], struct error *err)
+bool gpu_shape_of(const struct plan *p, const struct gpu_launch *g, const int rows[ROWS_KINDS], struct gpu_shape *out)
 {
-    struct layout layout = layout_of(rows);
     int n_rows = rows[g->rows];
     uint32_t class = class_of(p, g, n_rows);
     if (!n_rows || (g->groups && class != PTX_MANY_ROWS) || (g->tile && n_rows < PTX_ATTEND_MANY))
+        return false;
+    *out = (struct gpu_shape){.class = class, .kernel = g->kernels[pick(g, class)]};
+    struct ptx_matmul m = g->matmul;
+    m.rows = class;
+    memcpy(out->grid, out->kernel->launch.grid, sizeof out->grid);
+    if (g->rows_in_y)
+        out->grid[1] = m.n_in && !g->groups ? ptx_matmul_grid(&m, (uint32_t)n_rows) : (uint32_t)n_rows;
+    else if (!g->groups)
+        out->grid[0] *= ptx_tiles((uint32_t)n_rows, MAX(g->tile, 1u));
+    if (g->splits)
+        out->grid[2] = ptx_attend_lanes(g->splits, (uint32_t)n_rows);
+    return true;
+}
+
+int gpu_launch_one(const struct plan *p, const struct gpu_launch *g, const int rows[ROWS_KINDS], struct error *err)
+{
+    struct layout layout = layout_of(rows);
+    struct gpu_shape shape;
+    if (!gpu_shape_of(p, g, rows, &shape))
         return 0;
     uint64_t args[GPU_ARGS];
     void *params[GPU_ARGS];
     for (int i = 0; i < g->n_args; i++) {
         bool logits = g->args[i].kind == ARG_LOGITS;
-        args[i] = logits ? logits_of(p, rows) : arg_of(p, &g->args[i], &layout, n_rows, class);
+        args[i] = logits ? logits_of(p, rows) : arg_of(p, &g->args[i], &layout, rows[g->rows], shape.class);
         params[i] = &args[i];
     }
-    int which = pick(g, class);
-    const struct ptx_launch *shape = &g->kernels[which]->launch;
-    struct ptx_matmul m = g->matmul;
-    m.rows = class;
-    struct driver_launch l = {.params = params};
-    memcpy(l.grid, shape->grid, sizeof l.grid);
-    memcpy(l.block, shape->block, sizeof l.block);
-    if (g->rows_in_y)
-        l.grid[1] = m.n_in && !g->groups ? ptx_matmul_grid(&m, (uint32_t)n_rows) : (uint32_t)n_rows;
-    else if (!g->groups)
-        l.grid[0] *= ptx_tiles((uint32_t)n_rows, MAX(g->tile, 1u));
-    if (g->splits)
-        l.grid[2] = ptx_attend_lanes(g->splits, (uint32_t)n_rows);
-    l.dependent = g->dependent;
+    struct driver_launch l = {.params = params, .dependent = g->dependent};
+    memcpy(l.grid, shape.grid, sizeof l.grid);
+    memcpy(l.block, shape.kernel->launch.block, sizeof l.block);
     if (g->most_ctas)
         l.grid[0] = MIN(l.grid[0], g->most_ctas);
-    if (driver_run(p->gpu->driver, g->kernels[which]->kernel, &l, err))
+    if (driver_run(p->gpu->driver, shape.kernel->kernel, &l, err))
         return fail_prefix(err, g->node->name);
     return 0;
 }
