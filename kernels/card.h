@@ -58,8 +58,22 @@ struct card_kernel {
     // Instructions of a thread for each product of a weight and an element of x, in the most expensive loop of products
     // (kernels/ptx/loop_cost.h); 0: the kernel has no such loop.
     double per_product;
+    int ahead;  // bytes that a thread requests at once in such a loop (kernels/ptx/loads_ahead.h); 0: not known
+    bool turns; // the threads of a block wait for each other between the loads and the products of such a loop
 };
 // Describes the i-th kernel. Returns false if i is out of range.
 bool card_kernel(const struct machine *m, int i, struct card_kernel *out);
+
+// A launch of a step, and the products with weights that it computes.
+struct card_launch {
+    int kernel;          // for card_kernel
+    double ctas;         // pieces of work of one thread block each
+    double most_ctas;    // the launch has at most so many thread blocks, which take the pieces in turn; 0: one for each
+    double weight_bytes; // read, as cost_of_node counts them
+    double products;     // of a weight and an element of x
+};
+// Describes the i-th launch of a step that has this many rows and one output. Returns false if i is out of range. A
+// launch that such a step leaves out has kernel -1.
+bool card_launch(const struct plan *p, int n_rows, int i, struct card_launch *out);
 
 #endif

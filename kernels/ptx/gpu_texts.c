@@ -1,6 +1,8 @@
-// Shows the kernels that a machine has loaded: their PTX, their number of users, and an estimate of their cost.
+// Shows what a machine has loaded, its kernels, and what a plan launches, with estimates of the cost of both.
 #include "kernels/card.h"
+#include "kernels/cost.h"
 #include "kernels/ptx/gpu.h"
+#include "kernels/ptx/loads_ahead.h"
 #include "kernels/ptx/loop_cost.h"
 
 bool card_kernel(const struct machine *m, int i, struct card_kernel *out)
@@ -9,10 +11,69 @@ bool card_kernel(const struct machine *m, int i, struct card_kernel *out)
     if (i < 0 || i >= g->n_kernels)
         return false;
     const struct gpu_kernel *k = g->kernels[i];
-    *out = (struct card_kernel){.text = {k->text, k->text_size},
+    struct str text = {k->text, k->text_size};
+    struct ptx_loads loads = ptx_loads_ahead(text);
+    *out = (struct card_kernel){.text = text,
                                 .name = k->launch.entry,
                                 .users = k->users,
-                                .per_product = ptx_loop_cost((struct str){k->text, k->text_size}),
+                                .per_product = ptx_loop_cost(text),
+                                .ahead = loads.ahead,
+                                .turns = loads.turns,
                                 .threads = k->launch.block[0] * k->launch.block[1] * k->launch.block[2]};
+    return true;
+}
+
+// The matrix in GPU memory at an address that a launch gets; NULL: another argument.
+static const struct gpu_weight *matrix_at(const struct gpu *g, const struct gpu_arg *a)
+{
+    for (int i = 0; a->kind == ARG_ADDRESS && i < g->n_weights; i++)
+        if (g->weights[i].tiles && g->weights[i].at == a->at)
+            return &g->weights[i];
+    return NULL;
+}
+
+// Adds the product with a matrix. Products with the same matrix are alike.
+static void add_product(const struct plan *p, const struct gpu_weight *w, int n_rows, struct card_launch *to)
+{
+    const struct cost_step step = {.n_tokens = n_rows, .n_outputs = 1, .n_seqs = 1};
+    for (int i = 0; i < p->program.n; i++) {
+        const struct tensor *n = p->program.nodes[i];
+        if ((n->op != OP_MATMUL && n->op != OP_EXPERT_MATMUL) || n->w[0]->data != w->data)
+            continue;
+        struct cost c = cost_of_node(n, &step);
+        to->weight_bytes += c.bytes;
+        to->products += c.products;
+        return;
+    }
+}
+
+static int index_of(const struct gpu *g, const struct gpu_kernel *k)
+{
+    int i = 0;
+    while (i < g->n_kernels && g->kernels[i] != k)
+        i++;
+    return i < g->n_kernels ? i : -1;
+}
+
+bool card_launch(const struct plan *p, int n_rows, int i, struct card_launch *out)
+{
+    const int rows[ROWS_KINDS] = {[ROWS_TOKENS] = n_rows, [ROWS_OUTPUTS] = 1};
+    const struct gpu_list *list = &p->lists[gpu_list_of(p, rows)];
+    struct gpu_shape shape;
+    if (i < 0 || i >= list->n_launches)
+        return false;
+    const struct gpu_launch *l = &list->launches[i];
+    *out = (struct card_launch){.kernel = -1};
+    if (!gpu_shape_of(p, l, rows, &shape))
+        return true;
+    out->kernel = index_of(p->gpu, shape.kernel);
+    out->ctas = (double)shape.grid[0] * shape.grid[1] * shape.grid[2];
+    out->most_ctas = l->most_ctas;
+    bool multiplies = l->matmul.n_in || l->most_ctas; // other launches look up rows of a matrix
+    for (int a = 0; multiplies && a < l->n_args; a++) {
+        const struct gpu_weight *w = matrix_at(p->gpu, &l->args[a]);
+        if (w)
+            add_product(p, w, n_rows, out);
+    }
     return true;
 }
