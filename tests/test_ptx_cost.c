@@ -1,5 +1,6 @@
 // Tests the cost of GPU products against lower and upper bounds.
 #include <criterion/criterion.h>
+#include <stdio.h>
 
 #include "kernels/ptx/emit_matmul.h"
 #include "kernels/ptx/loop_cost.h"
@@ -24,9 +25,10 @@ static void check_loop(enum dtype t, const struct product_cost *c)
 {
     double rest = c->instructions - c->loop;
     cr_expect(c->loop > 0 && rest > 0 &&
-                  rest < (c->rows == 1   ? 0.16
-                          : c->rows == 8 ? 0.06
-                                         : 0.02),
+                  rest < (c->rows == 1    ? 0.16
+                          : c->rows == 8  ? 0.06
+                          : c->rows == 32 ? 0.03
+                                          : 0.02),
               "%s, %u rows: %g counted, %g by its loop", dtype_info[t].name, c->rows, c->instructions, c->loop);
 }
 
@@ -49,10 +51,19 @@ Test(ptx_cost, more_rows_cost_less_each)
 {
     static const enum dtype of[] = {DT_Q8_0, DT_Q4_K, DT_Q6_K, DT_F16, DT_IQ2_XS};
     for (size_t i = 0; i < COUNT_OF(of); i++) {
-        struct product_cost one = cost_of(of[i], 1, 80), few = cost_of(of[i], 8, 80), many = cost_of(of[i], 64, 80);
-        cr_expect(one.instructions > few.instructions && few.instructions > many.instructions, "%s: %g, %g, %g",
-                  dtype_info[of[i]].name, one.instructions, few.instructions, many.instructions);
+        const uint32_t n = ptx_takes_q8(of[i]) ? 192 : 64;
+        struct product_cost one = cost_of(of[i], 1, 80), few = cost_of(of[i], 8, 80), some = cost_of(of[i], 32, 80),
+                            many = cost_of(of[i], n, 80);
+        cr_expect(one.instructions > few.instructions && few.instructions > many.instructions &&
+                      (n == 64 || (few.instructions > some.instructions && some.instructions > many.instructions)),
+                  "%s: %g, %g, %g, %g", dtype_info[of[i]].name, one.instructions, few.instructions, some.instructions,
+                  many.instructions);
+        printf("%s: instructions a product by 1, 8, 32 and %u rows: %.3f %.3f %.3f %.3f\n", dtype_info[of[i]].name, n,
+               one.instructions, few.instructions, some.instructions, many.instructions);
         cr_expect_eq(many.rows, PTX_MANY_ROWS);
+        cr_expect_eq(some.rows, n == 64 ? PTX_MANY_ROWS : 32);
+        if (some.rows == 32)
+            check_loop(of[i], &some);
         check_loop(of[i], &few);
         check_loop(of[i], &many);
         cr_expect(!ptx_takes_q8(of[i]) || many.instructions < 0.25, "%s: %g", dtype_info[of[i]].name,
@@ -80,8 +91,9 @@ Test(ptx_cost, older_cards_have_loops_of_their_own)
 {
     static const enum dtype of[] = {DT_Q4_K, DT_F16};
     for (size_t i = 0; i < COUNT_OF(of); i++) {
-        struct product_cost c = cost_of(of[i], 64, 75);
-        cr_expect(c.loop > cost_of(of[i], 64, 80).loop);
+        const uint32_t n = ptx_takes_q8(of[i]) ? 192 : 64;
+        struct product_cost c = cost_of(of[i], n, 75);
+        cr_expect(c.loop > cost_of(of[i], n, 80).loop);
         check_loop(of[i], &c);
     }
 }

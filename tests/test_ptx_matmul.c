@@ -302,6 +302,22 @@ Test(ptx_matmul, many_rows_on_older_cards_have_the_same_bits)
                              false);
 }
 
+// The classes of 8, 16 and 32 rows on tensor cores: whole classes and parts of them, several of them, one block and more
+// than a round has, on newer cards and on older ones.
+Test(ptx_matmul, some_rows_have_the_bits_of_one)
+{
+    static const uint32_t classes[] = {8, 16, 32}, n_rows[] = {5, 8, 13, 16, 17, 32, 37, 70};
+    for (size_t i = 0, n = 0; i < COUNT_OF(types); i++)
+        for (size_t c = 0; c < COUNT_OF(classes) && ptx_takes_q8(types[i]); c++, n++)
+            check_product_on(n % 4 == 3 ? 75 : 80,
+                             &(struct product){types[i], odd_size(types[i]), n % 2 ? 33 : 70,
+                                               n_rows[n % COUNT_OF(n_rows)], classes[c], true, n % 3},
+                             false);
+    check_product(&(struct product){DT_Q4_K, 256 * 9, 32, 9, 16, true, true});
+    check_product(&(struct product){DT_Q8_0, 256 * 17 + 32, 31, 3, 8, true, false});
+    check_product(&(struct product){DT_Q6_K, 256 * 8, 1, 32, 32, true, false});
+}
+
 // float32 activations: k that is a multiple of 64 or not, a single step, and fewer rows and outputs than a CTA has.
 Test(ptx_matmul, many_rows_of_floats_have_the_bits_of_one)
 {
@@ -317,7 +333,7 @@ Test(ptx_matmul, many_rows_of_floats_have_the_bits_of_one)
 
 Test(ptx_matmul, the_largest_sums_do_not_overflow)
 {
-    static const uint32_t rows[] = {1, 2, 4, PTX_MANY_ROWS, PTX_MANY_ROWS};
+    static const uint32_t rows[] = {1, 2, 4, PTX_MANY_ROWS, PTX_MANY_ROWS, 8};
     for (size_t i = 0; i < COUNT_OF(types); i++)
         for (size_t n = 0; n < COUNT_OF(rows) && ptx_takes_q8(types[i]); n++)
             check_product_on(n == 4 ? 75 : 80, &(struct product){types[i], 256, 64, 3, rows[n], true, false}, true);
@@ -533,7 +549,7 @@ static int emit_floats(struct ptx *p, enum dtype t, uint32_t rows, uint32_t targ
 {
     const struct ptx_matmul m = {
         .type = t, .n_in = 4096, .n_out = 4096, .rows = rows, .target = target, .x_stride = 16384, .y_stride = 16384};
-    return ptx_emit_matmul(p, &m, l, err);
+    return rows == 16 || rows == 32 ? 0 : ptx_emit_matmul(p, &m, l, err);
 }
 
 static int emit_8_bits(struct ptx *p, enum dtype t, uint32_t rows, uint32_t target, struct ptx_launch *l,
@@ -600,10 +616,10 @@ static void assemble(const char *folder, int arch, const char *what)
 
 // All architectures and classes take minutes; they run in the long suite, where EVERY_ARCH is defined.
 #ifdef EVERY_ARCH
-static const uint32_t archs[] = {75, 80, 86, 89, 90, 100, 120}, classes[] = {1, 2, 4, 8, PTX_MANY_ROWS};
+static const uint32_t archs[] = {75, 80, 86, 89, 90, 100, 120}, classes[] = {1, 2, 4, 8, 16, 32, PTX_MANY_ROWS};
 enum { TYPE_STEP = 1 };
 #else
-static const uint32_t archs[] = {75}, classes[] = {1, PTX_MANY_ROWS};
+static const uint32_t archs[] = {75}, classes[] = {1, 32, PTX_MANY_ROWS};
 enum { TYPE_STEP = 7 };
 #endif
 

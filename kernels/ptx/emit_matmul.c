@@ -9,16 +9,27 @@
 //   - warp w accumulates partial sums 2w and 2w + 1: k = 16 s + 2w and 16 s + 2w + 1, for each s.
 // Thus no two threads accumulate into the same sum, no shuffles are needed, and shared memory has no bank conflicts.
 //
-// ptx_matmul_rows chooses the class. From 24 rows on (MANY_FROM), and for experts with at least 4 rows each on
-// average (GROUP_FROM), it chooses PTX_MANY_ROWS on GPUs of compute capability 7.5 or later: emit_matmul_tiled.c,
-// with the same order of sums, or emit_matmul_mma.c for 8-bit activations. Float32 activations do not use tensor
-// cores, because these do not sum in this order, and a prompt must have the bits of its tokens one by one. Weights of 16
-// bits take activations of 16 bits instead (emit_matmul_half.c), for one row and for many, from compute capability 8.0
-// on; they come here where the options ask for exact results.
+// ptx_matmul_rows chooses the class. 8-bit activations of 5 to 128 rows (SOME_UP_TO) go to classes of 8, 16 and 32 rows on
+// tensor cores, emit_matmul_rows.c: up to there the kernel for many rows has too few CTAs for a card. From 24 rows of
+// floats on (MANY_FROM), and for experts with at least 4 rows each on average (GROUP_FROM), it chooses PTX_MANY_ROWS on
+// GPUs of compute capability 7.5 or later: emit_matmul_tiled.c, with the same order of sums, or emit_matmul_mma.c for
+// 8-bit activations. Float32 activations do not use tensor cores, because these do not sum in this order, and a prompt
+// must have the bits of its tokens one by one. Weights of 16 bits take activations of 16 bits instead
+// (emit_matmul_half.c), for one row and for many, from compute capability 8.0 on; they come here where the options ask for
+// exact results.
 #include "kernels/ptx/emit_bytes.h"
 #include "kernels/ptx/emit_matmul_parts.h"
 
-enum { STEP = 256, WARPS = 8, LANES_K = 16, MAX_SIZE = 1 << 20, MANY_FROM = 24, HALVES_FROM = 9, GROUP_FROM = 4 };
+enum {
+    STEP = 256,
+    WARPS = 8,
+    LANES_K = 16,
+    MAX_SIZE = 1 << 20,
+    MANY_FROM = 24,
+    HALVES_FROM = 9,
+    SOME_UP_TO = 128,
+    GROUP_FROM = 4
+};
 
 // ---- sizes
 
@@ -28,15 +39,21 @@ static bool in_tiles(const struct ptx_matmul *m)
     return m->q8 || m->halves || (m->n_in % 32 == 0 && (m->x_stride | m->x_part) % 16 == 0);
 }
 
+// Whether classes of 8, 16 and 32 rows run on tensor cores.
+static bool on_tensor_cores(const struct ptx_matmul *m)
+{
+    return m->q8 && !m->n_used && m->target >= 75;
+}
+
 static int check(const struct ptx_matmul *m, struct error *err)
 {
     if (tile_check("matmul", m->type, m->n_in, err))
         return -1;
     if (!m->n_out || m->n_out > MAX_SIZE)
         return fail(err, E_GPU, "matmul: %u outputs: 1 to %d are possible", m->n_out, MAX_SIZE);
-    bool few = m->rows == 1 || m->rows == 2 || m->rows == 4 || m->rows == 8;
-    if (!few && m->rows != PTX_MANY_ROWS)
-        return fail(err, E_GPU, "matmul: classes of 1, 2, 4, 8 and %d rows exist, not %u", PTX_MANY_ROWS, m->rows);
+    bool few = m->rows == 1 || m->rows == 2 || m->rows == 4 || m->rows == 8, some = m->rows == 16 || m->rows == 32;
+    if (!few && m->rows != PTX_MANY_ROWS && !(some && on_tensor_cores(m)))
+        return fail(err, E_GPU, "matmul: a class of %u rows does not exist here", m->rows);
     if (!few && !in_tiles(m))
         return fail(err, E_GPU, "matmul: %d rows of %u floats, %u bytes apart", PTX_MANY_ROWS, m->n_in, m->x_stride);
     if (m->rows == PTX_MANY_ROWS && m->target < 75)
@@ -73,6 +90,8 @@ uint32_t ptx_matmul_rows(const struct ptx_matmul *m, uint32_t n_rows, uint32_t t
         return grouped(m, n_rows, target) ? PTX_MANY_ROWS : 1;
     if (n_rows <= 1)
         return 1;
+    if (m->q8 && target >= 75 && n_rows > 4 && n_rows <= SOME_UP_TO)
+        return n_rows <= 8 ? 8 : n_rows <= 16 ? 16 : 32;
     if (in_tiles(m) && target >= 75 && n_rows >= (m->halves ? HALVES_FROM : MANY_FROM))
         return PTX_MANY_ROWS;
     return n_rows <= 2 ? 2 : n_rows <= 4 ? 4 : 8;
@@ -244,8 +263,7 @@ void ptx_matmul_expert_bias(struct ptx *p, const struct ptx_matmul *m)
         PTX_FILL(p, "    mad.wide.u32 %pointer, %expert, $0, %pointer;\n", 4 * m->n_out);
 }
 
-// Stores %sum, the complete sum of output %output of row %row, if both are within the matrix.
-static void store(struct ptx *p, const struct ptx_matmul *m)
+void ptx_matmul_store(struct ptx *p, const struct ptx_matmul *m)
 {
     if (m->scale)
         PTX_LINES(p, "    ld.param.u64 %pointer, [scale];\n"
@@ -304,7 +322,7 @@ void ptx_matmul_end(struct ptx *p, const struct ptx_matmul *m,
              "    setp.ge.u32 %in, %output, $0;\n"
              "    @%in ret;\n",
              m->n_out);
-    store(p, m);
+    ptx_matmul_store(p, m);
     PTX_LINES(p, "    ret;\n"
                  "}\n");
 }
@@ -544,6 +562,8 @@ int ptx_emit_matmul(struct ptx *p, const struct ptx_matmul *m, struct ptx_launch
         outputs = ptx_matmul_mma(p, m);
     else if (m->rows == PTX_MANY_ROWS)
         ptx_matmul_tiled(p, m);
+    else if (m->rows >= 8 && on_tensor_cores(m))
+        ptx_matmul_rows_mma(p, m);
     else if (m->q8)
         warps = ptx_matmul_q8(p, m);
     else

@@ -52,7 +52,8 @@ struct ptx_matmul {
     uint32_t node; // of the graph, for comments and the entry's name: matmul_NODE
     enum dtype type;
     uint32_t n_in, n_out; // 1 to 2^20
-    // The class: the rows of x that a CTA processes, 1, 2, 4 or 8, or what ptx_matmul_rows returns. Every class gives
+    // The class: the rows of x that a CTA processes, 1, 2, 4 or 8 (with q8 and without experts 16 and 32, too), or what
+    // ptx_matmul_rows returns. Every class gives
     // the right result for any n_rows; too large a class wastes time, too small a class reads the weights again.
     uint32_t rows;
     // Of PTX_MANY_ROWS: the compute capability that the text is written for (75, 80, ...), or a lower one.

@@ -155,7 +155,7 @@ static void load_x_late(struct ptx *p, uint32_t i)
 // Sets %c0 to %c3 to the product of outputs 16 mt to 16 mt + 15 with rows of x 8 nt to 8 nt + 7: over 32 k, or over
 // run `run` of 16. Before sm_80 there is only the 8 x 8 x 16 product, whose fragments are the halves and quarters of
 // the larger ones.
-static void product_32(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, uint32_t nt)
+void ptx_mma_product_32(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, uint32_t nt)
 {
     for (uint32_t i = 0; i < 2 && m->target < 80; i++)
         PTX_FILL(p,
@@ -170,7 +170,7 @@ static void product_32(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, u
              4 * mt, 4 * mt + 1, 4 * mt + 2, 4 * mt + 3, 2 * nt, 2 * nt + 1);
 }
 
-static void product_16(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, uint32_t nt, uint32_t run)
+void ptx_mma_product_16(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, uint32_t nt, uint32_t run)
 {
     for (uint32_t i = 0; i < 2 && m->target < 80; i++)
         PTX_FILL(p,
@@ -224,7 +224,7 @@ static void part_floats(struct ptx *p, const struct ptx_matmul *m, bool min)
         if (min)
             PTX_FILL(p, "    ld.shared.v2.f32 {%sum0, %sum1}, [%take_x+$0];\n", MMA_SUMS_F + 64 * nt);
         for (uint32_t mt = 0; mt < 2; mt++) {
-            product_32(p, m, mt, nt);
+            ptx_mma_product_32(p, m, mt, nt);
             add_floats(p, min, mt, nt);
         }
     }
@@ -240,7 +240,7 @@ static void part_scaled(struct ptx *p, const struct ptx_matmul *m)
             load_x_late(p, nt / 2);
         PTX_FILL(p, "    ld.shared.v2.b32 {%step0, %step1}, [%take_x+$0];\n", MMA_STEPS + 64 * nt);
         for (uint32_t mt = 0; mt < 2; mt++) {
-            product_32(p, m, mt, nt);
+            ptx_mma_product_32(p, m, mt, nt);
             for (uint32_t i = 0; i < 4; i++)
                 PTX_FILL(p, "    mad.lo.s32 %isum$0, %c$1, %step$2, %isum$0;\n", 16 * mt + 4 * nt + i, i, i % 2);
         }
@@ -252,14 +252,14 @@ static void part_scaled(struct ptx *p, const struct ptx_matmul *m)
 static void scale_integers(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, uint32_t nt)
 {
     if (ptx_mma_runs(m) == 1)
-        product_32(p, m, mt, nt);
+        ptx_mma_product_32(p, m, mt, nt);
     else
-        product_16(p, m, mt, nt, 0);
+        ptx_mma_product_16(p, m, mt, nt, 0);
     for (uint32_t i = 0; i < 4; i++)
         PTX_FILL(p, "    mul.lo.s32 %by$0, %c$0, %scale$1;\n", i, 2 * mt + i / 2);
     if (ptx_mma_runs(m) == 1)
         return;
-    product_16(p, m, mt, nt, 1);
+    ptx_mma_product_16(p, m, mt, nt, 1);
     for (uint32_t i = 0; i < 4; i++)
         PTX_FILL(p, "    mad.lo.s32 %by$0, %c$0, %scale$1, %by$0;\n", i, 4 + 2 * mt + i / 2);
 }
@@ -297,9 +297,9 @@ static void part_products(struct ptx *p, const struct ptx_matmul *m)
                      2 * i + 1, 1024 * run + 256 * i);
             for (uint32_t t = 0; t < 4; t++) {
                 if (runs == 2)
-                    product_16(p, m, t % 2, 2 * i + t / 2, run);
+                    ptx_mma_product_16(p, m, t % 2, 2 * i + t / 2, run);
                 else
-                    product_32(p, m, t % 2, 2 * i + t / 2);
+                    ptx_mma_product_32(p, m, t % 2, 2 * i + t / 2);
                 add_products(p, t % 2, 2 * i + t / 2);
             }
         }

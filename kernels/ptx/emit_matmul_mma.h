@@ -57,6 +57,13 @@ void ptx_mma_put_at(struct ptx *p, const struct ptx_matmul *m);
 // Changes %part, %unit, %chunk and %from.
 void ptx_mma_put(struct ptx *p, const struct ptx_matmul *m);
 
+// Set %c0 to %c3 to the product of the fragments %a<4 mt> to + 3, 16 outputs, with %b<2 nt> and + 1, 8 rows of x: over 32
+// k, or over run `run` of 16. The sums begin with %base.
+void ptx_mma_product_32(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, uint32_t nt);
+void ptx_mma_product_16(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, uint32_t nt, uint32_t run);
+// Subtracts `less` from each byte of %q0 to %q7.
+void ptx_mma_take_off(struct ptx *p, uint32_t less);
+
 // Ends a kernel of 128 outputs by 64 rows of x a CTA, whose 8 warps have 32 by 32 of them: stores the sums %y0 to %y31 of
 // the fragments m16n8, number 16 mt + 4 nt + i for tile mt of 16 outputs and tile nt of 8 rows.
 void ptx_mma_store(struct ptx *p, const struct ptx_matmul *m);

@@ -61,7 +61,7 @@ void ptx_mma_put_at(struct ptx *p, const struct ptx_matmul *m)
 // ---- weights
 
 // Subtracts `less` from each byte of the part's words. The top bit of each byte is set first, and takes the borrow.
-static void take_off(struct ptx *p, uint32_t less)
+void ptx_mma_take_off(struct ptx *p, uint32_t less)
 {
     for (uint32_t i = 0; i < 8; i++)
         PTX_FILL(p,
@@ -156,7 +156,7 @@ static void put_weights(struct ptx *p, const struct ptx_matmul *m)
         if (ptx_mma_form(m) == MMA_SCALED)
             multiply_scales(p, b->less);
         else if (b->less)
-            take_off(p, b->less);
+            ptx_mma_take_off(p, b->less);
         PTX_FILL(p,
                  "    st.shared.v4.b32 [%put_w+$0], {%q0, %q1, %q2, %q3};\n"
                  "    st.shared.v4.b32 [%put_w+$1], {%q4, %q5, %q6, %q7};\n",

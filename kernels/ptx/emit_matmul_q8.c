@@ -1,4 +1,5 @@
-// Emits products of few rows (1, 2, 4 or 8) of 8-bit activations with the weight types that take them.
+// Emits products of few rows (1, 2 and 4; 8 before compute capability 7.5) of 8-bit activations with the weight types that
+// take them.
 //
 // The naive loop: for each block of 256 of k, S = an exact integer sum times the block's scale or scales, and D =
 // fma(S, da, D), one block after another; da is the scale of the activations (kernels/cpu/kernels.h). A CTA computes
