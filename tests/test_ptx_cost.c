@@ -51,7 +51,7 @@ Test(ptx_cost, more_rows_cost_less_each)
 {
     static const enum dtype of[] = {DT_Q8_0, DT_Q4_K, DT_Q6_K, DT_F16, DT_IQ2_XS};
     for (size_t i = 0; i < COUNT_OF(of); i++) {
-        const uint32_t n = ptx_takes_q8(of[i]) ? 192 : 64;
+        const uint32_t n = ptx_takes_q8(of[i]) ? 128 : 64;
         struct product_cost one = cost_of(of[i], 1, 80), few = cost_of(of[i], 8, 80), some = cost_of(of[i], 32, 80),
                             many = cost_of(of[i], n, 80);
         cr_expect(one.instructions > few.instructions && few.instructions > many.instructions &&
@@ -91,7 +91,7 @@ Test(ptx_cost, older_cards_have_loops_of_their_own)
 {
     static const enum dtype of[] = {DT_Q4_K, DT_F16};
     for (size_t i = 0; i < COUNT_OF(of); i++) {
-        const uint32_t n = ptx_takes_q8(of[i]) ? 192 : 64;
+        const uint32_t n = ptx_takes_q8(of[i]) ? 128 : 64;
         struct product_cost c = cost_of(of[i], n, 75);
         cr_expect(c.loop > cost_of(of[i], n, 80).loop);
         check_loop(of[i], &c);

@@ -9,7 +9,7 @@
 //   - warp w accumulates partial sums 2w and 2w + 1: k = 16 s + 2w and 16 s + 2w + 1, for each s.
 // Thus no two threads accumulate into the same sum, no shuffles are needed, and shared memory has no bank conflicts.
 //
-// ptx_matmul_rows chooses the class. 8-bit activations of 5 to 128 rows (SOME_UP_TO) go to classes of 8, 16 and 32 rows on
+// ptx_matmul_rows chooses the class. 8-bit activations of 5 to 64 rows (SOME_UP_TO) go to classes of 8, 16 and 32 rows on
 // tensor cores, emit_matmul_rows.c: up to there the kernel for many rows has too few CTAs for a card. From 24 rows of
 // floats on (MANY_FROM), and for experts with at least 4 rows each on average (GROUP_FROM), it chooses PTX_MANY_ROWS on
 // GPUs of compute capability 7.5 or later: emit_matmul_tiled.c, with the same order of sums, or emit_matmul_mma.c for
@@ -27,7 +27,7 @@ enum {
     MAX_SIZE = 1 << 20,
     MANY_FROM = 24,
     HALVES_FROM = 9,
-    SOME_UP_TO = 128,
+    SOME_UP_TO = 64,
     GROUP_FROM = 4
 };
 

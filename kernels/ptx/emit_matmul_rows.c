@@ -1,4 +1,4 @@
-// Emits products of 5 to 128 rows of 8-bit activations on tensor cores (mma.sync), for the classes of 8, 16 and 32 rows:
+// Emits products of 5 to 64 rows of 8-bit activations on tensor cores (mma.sync), for the classes of 8, 16 and 32 rows:
 // sequences at once, drafts, and short prompts. The bits are those of the other kernels.
 //
 // A CTA of 8 warps computes the 32 outputs of a tile for 8, 16 or 32 rows, and so an output of 4,096 gives work to 128
