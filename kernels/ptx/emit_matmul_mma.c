@@ -375,7 +375,7 @@ static void products(struct ptx *p, const struct ptx_matmul *m)
 
 // Sets %c to the sums of minimum times sum of x for 16 x 8 outputs: the product with the low bytes of the sums, plus
 // 256 times the product with their high bytes.
-static void minima(struct ptx *p, const struct ptx_matmul *m, uint32_t mt)
+void ptx_mma_minima(struct ptx *p, const struct ptx_matmul *m, uint32_t mt)
 {
     for (uint32_t i = 0; i < 2 && m->target < 80; i++)
         PTX_FILL(p,
@@ -400,7 +400,7 @@ static void block_integers(struct ptx *p, const struct ptx_matmul *m, uint32_t m
         // without this barrier between the tiles ptxas would hold the products of all tiles at once, which spills
         // registers
         PTX_LINES(p, "    bar.warp.sync 0xffffffff;\n");
-        minima(p, m, mt);
+        ptx_mma_minima(p, m, mt);
     }
     for (uint32_t i = 0; i < 4; i++) {
         uint32_t at = 16 * mt + 4 * nt + i;

@@ -61,6 +61,9 @@ void ptx_mma_put(struct ptx *p, const struct ptx_matmul *m);
 // k, or over run `run` of 16. The sums begin with %base.
 void ptx_mma_product_32(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, uint32_t nt);
 void ptx_mma_product_16(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, uint32_t nt, uint32_t run);
+// Sets %c0 to %c3 to the sums over 16 runs of the minima in %a<2 mt> and + 1, 16 outputs, times the sums of 8 rows of x,
+// whose low and high bytes are in %low and %high. Changes %e0 to %e3. %base must be 0.
+void ptx_mma_minima(struct ptx *p, const struct ptx_matmul *m, uint32_t mt);
 // Subtracts `less` from each byte of %q0 to %q7.
 void ptx_mma_take_off(struct ptx *p, uint32_t less);
 

@@ -22,7 +22,12 @@
 
 enum { WARPS = 8, BYTES_STRIDE = 48, BYTES = 32 * BYTES_STRIDE };
 
-// Where the region of a warp has the steps and the sums of the activations, and its size.
+static bool is_float(const struct ptx_matmul *m)
+{
+    return ptx_bytes_of(m->type)->scales == PTX_SCALE_FLOAT;
+}
+
+// Where the region of a warp has the steps of the activations, the sums of them and the minima of the weights, and its size.
 static uint32_t steps_at(void)
 {
     return BYTES;
@@ -33,14 +38,21 @@ static uint32_t sums_at(const struct ptx_matmul *m)
     return BYTES + 8 * m->rows;
 }
 
-static uint32_t region_bytes(const struct ptx_matmul *m)
+static uint32_t minima_at(const struct ptx_matmul *m)
 {
-    return MAX(128 * m->rows, sums_at(m) + 32 * m->rows);
+    return sums_at(m) + 32 * m->rows;
 }
 
-static bool is_float(const struct ptx_matmul *m)
+static uint32_t region_bytes(const struct ptx_matmul *m)
 {
-    return ptx_bytes_of(m->type)->scales == PTX_SCALE_FLOAT;
+    return MAX(128 * m->rows, minima_at(m) + 16 * PTX_TILE_ROWS);
+}
+
+// Whether a matrix instruction multiplies scales with steps, where these are so fast that more of them cost less than
+// multiplications.
+static bool multiplies_scales(const struct ptx_matmul *m)
+{
+    return !is_float(m) && (m->target == 80 || m->target == 90 || m->target == 100);
 }
 
 static uint32_t runs_of(const struct ptx_matmul *m)
@@ -68,9 +80,10 @@ static void head(struct ptx *p, const struct ptx_matmul *m)
              "    .reg .u32 %g, %t, %first, %block, %part, %region, %put, %take, %take_steps, %take_sums, %last;\n"
              "    .reg .u32 %from0, %from1, %from2, %from3, %base;\n"
              "    .reg .u64 %unit, %chunk, %px_row, %at_x, %pb<$0>;\n"
-             "    .reg .b32 %a<8>, %b<2>, %c<4>, %scale<8>, %minimum<4>, %step<2>, %sum<2>, %by;\n"
-             "    .reg .f32 %d<4>, %m<4>, %f, %times<2>, %less<2>, %fsum<2>, %total<$0>;\n"
-             "    .reg .b32 %isum<$1>, %msum<$1>;\n"
+             "    .reg .b32 %a<8>, %b<2>, %c<4>, %e<4>, %scale<8>, %step<2>, %sum<2>, %by<4>, %low, %high;\n"
+             "    .reg .f32 %d<4>, %m<4>, %f, %own_d, %own_m, %times<2>, %less<2>, %fsum<2>, %total<$0>;\n"
+             "    .reg .pred %first_of_4;\n"
+             "    .reg .b32 %isum<$1>;\n"
              "    .reg .f32 %s<$1>;\n"
              "    .shared .align 16 .b8 regions[$2];\n",
              tiles, 8 * tiles, WARPS * region_bytes(m));
@@ -89,6 +102,7 @@ static void places(struct ptx *p, const struct ptx_matmul *m)
              "    min.u32 %index, %index, %last;\n"
              "    mad.wide.u32 %px_row, %index, $2, %px0;\n"
              "    setp.lt.u32 %has, %lane, $1;\n"
+             "    setp.eq.u32 %first_of_4, %t, 0;\n"
              "    mov.u32 %base, $3;\n"
              "    mov.u32 %region, regions;\n"
              "    mad.lo.u32 %region, %warp, $4, %region;\n"
@@ -142,12 +156,15 @@ static void begin_block(struct ptx *p, const struct ptx_matmul *m)
     for (uint32_t i = 0; i < m->rows; i++)
         PTX_FILL(p,
                  "    mov.b32 %isum$0, 0;\n"
-                 "    mov.b32 %msum$0, 0;\n"
                  "    mov.f32 %s$0, 0f00000000;\n",
                  i);
-    PTX_LINES(p, "    // columns 2 t and 2 t + 1 of each 8\n"
-                 "    mad.lo.u32 %take_steps, %t, 16, %region;\n"
-                 "    mad.lo.u32 %take_sums, %t, 64, %region;\n"
+    if (multiplies_scales(m))
+        PTX_LINES(p, "    // column g of each 8\n"
+                     "    mad.lo.u32 %take_steps, %g, 8, %region;\n");
+    else
+        PTX_LINES(p, "    // columns 2 t and 2 t + 1 of each 8\n"
+                     "    mad.lo.u32 %take_steps, %t, 16, %region;\n");
+    PTX_LINES(p, "    mad.lo.u32 %take_sums, %t, 64, %region;\n"
                  "    mov.u32 %part, 0;\n");
 }
 
@@ -163,25 +180,43 @@ static void fetch(struct ptx *p, const char *to, uint32_t first, const char *reg
     }
 }
 
-// Fetches the scales of the part for the lane's outputs: integers, or floats. Of a block those of its last part remain.
+// Fetches the scales of the part for the lane's outputs: integers, or floats. The lane keeps the floats of a block, and
+// stores the minima of the part's runs.
 static void fetch_scales(struct ptx *p, const struct ptx_matmul *m)
 {
     const struct ptx_bytes *b = ptx_bytes_of(m->type);
-    fetch(p, "%d", 0, "%d");
-    if (b->min)
-        fetch(p, "%m", 0, "%m");
-    if (is_float(m))
+    if (is_float(m)) {
+        fetch(p, "%d", 0, "%d");
+        if (b->min)
+            fetch(p, "%m", 0, "%m");
         return;
+    }
+    PTX_LINES(p, "    mov.f32 %own_d, %d;\n");
     fetch(p, "%scale", 0, "%s0");
     if (runs_of(m) == 2)
         fetch(p, "%scale", 4, "%s1");
     if (!b->min)
         return;
     if (runs_of(m) == 2)
-        PTX_LINES(p, "    mad.lo.u32 %by, %n1, 256, %n0;\n");
+        PTX_LINES(p, "    mad.lo.u32 %by0, %n1, 256, %n0;\n");
     else
-        PTX_LINES(p, "    mul.lo.u32 %by, %n0, 0x0101;\n");
-    fetch(p, "%minimum", 0, "%by");
+        PTX_LINES(p, "    mul.lo.u32 %by0, %n0, 0x0101;\n");
+    PTX_FILL(p,
+             "    mov.f32 %own_m, %m;\n"
+             "    mad.lo.u32 %by1, %lane, 16, %region;\n"
+             "    mad.lo.u32 %by1, %part, 2, %by1;\n"
+             "    st.shared.u16 [%by1+$0], %by0;\n",
+             minima_at(m));
+}
+
+// Makes fragments of the scales: the first of 16 k has the scale, the others are zeros.
+static void scale_fragments(struct ptx *p, const struct ptx_matmul *m)
+{
+    for (uint32_t i = 0; i < 4 * runs_of(m); i++)
+        PTX_FILL(p,
+                 "    and.b32 %scale$0, %scale$0, 255;\n"
+                 "    selp.b32 %scale$0, %scale$0, 0, %first_of_4;\n",
+                 i);
 }
 
 // Unpacks part %part of the lane's row, and sets %a0 to %a7 to the warp's fragments of it.
@@ -202,13 +237,43 @@ static void unpack(struct ptx *p, const struct ptx_matmul *m)
     fetch_scales(p, m);
     PTX_LINES(p, "    }\n"
                  "    bar.warp.sync 0xffffffff;\n");
+    if (multiplies_scales(m))
+        scale_fragments(p, m);
     for (uint32_t mt = 0; mt < 2; mt++)
         PTX_FILL(p,
                  "    ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%a$0, %a$1, %a$2, %a$3}, [%take+$4];\n",
                  4 * mt, 4 * mt + 1, 4 * mt + 2, 4 * mt + 3, 16 * BYTES_STRIDE * mt);
 }
 
-// Loads the fragments of rows 8 nt to 8 nt + 7, and the steps and sums of the lane's two columns.
+// Loads the steps and, for float scales with a minimum, the sums of the lane's two columns of rows 8 nt to 8 nt + 7; or the
+// fragment of the steps, where a matrix instruction multiplies them.
+static void load_steps(struct ptx *p, const struct ptx_matmul *m, uint32_t nt)
+{
+    const bool sums = is_float(m) && ptx_bytes_of(m->type)->min;
+    if (multiplies_scales(m)) {
+        PTX_FILL(p,
+                 "    mov.b32 %step0, 0;\n"
+                 "    @%first_of_4 ld.shared.u8 %step0, [%take_steps+$0];\n",
+                 steps_at() + 64 * nt);
+        return;
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        PTX_FILL(p, "    ld.shared.u8 %step$0, [%take_steps+$1];\n", i, steps_at() + 64 * nt + 8 * i);
+        if (is_float(m))
+            PTX_FILL(p,
+                     "    cvt.rn.f32.u32 %times$0, %step$0;\n"
+                     "    mul.rn.f32 %less$0, %times$0, 0f$x1;\n",
+                     i, MMA_M_BITS | 1u << 31);
+        if (sums)
+            PTX_FILL(p,
+                     "    ld.shared.b32 %sum$0, [%take_sums+$1];\n"
+                     "    dp2a.lo.s32.s32 %sum$0, %sum$0, 0x01010101, 0;\n"
+                     "    cvt.rn.f32.s32 %fsum$0, %sum$0;\n",
+                     i, sums_at(m) + 256 * nt + 32 * i);
+    }
+}
+
+// Loads the fragments of rows 8 nt to 8 nt + 7.
 static void load_columns(struct ptx *p, const struct ptx_matmul *m, uint32_t nt)
 {
     if (runs_of(m) == 1)
@@ -219,22 +284,7 @@ static void load_columns(struct ptx *p, const struct ptx_matmul *m, uint32_t nt)
                  "    ld.global.b32 %b1, [%pb$0+16];\n",
                  nt);
     PTX_FILL(p, "    add.u64 %pb$0, %pb$0, 32;\n", nt);
-    for (uint32_t i = 0; i < 2; i++) {
-        PTX_FILL(p, "    ld.shared.u8 %step$0, [%take_steps+$1];\n", i, steps_at() + 64 * nt + 8 * i);
-        if (ptx_bytes_of(m->type)->min)
-            PTX_FILL(p, "    ld.shared.b32 %sum$0, [%take_sums+$1];\n", i, sums_at(m) + 256 * nt + 32 * i);
-    }
-    for (uint32_t i = 0; i < 2 && is_float(m); i++) {
-        PTX_FILL(p,
-                 "    cvt.rn.f32.u32 %times$0, %step$0;\n"
-                 "    mul.rn.f32 %less$0, %times$0, 0f$x1;\n",
-                 i, MMA_M_BITS | 1u << 31);
-        if (ptx_bytes_of(m->type)->min)
-            PTX_FILL(p,
-                     "    dp2a.lo.s32.s32 %sum$0, %sum$0, 0x01010101, 0;\n"
-                     "    cvt.rn.f32.s32 %fsum$0, %sum$0;\n",
-                     i);
-    }
+    load_steps(p, m, nt);
 }
 
 static void add_floats(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, uint32_t nt)
@@ -251,6 +301,26 @@ static void add_floats(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, u
     }
 }
 
+// Adds %c, the products of a run, times their scales and steps. The products of these are signed bytes times bytes.
+static void add_run(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, uint32_t nt, uint32_t run)
+{
+    if (multiplies_scales(m))
+        PTX_FILL(p,
+                 "    mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%by0, %by1, %by2, %by3}, {%scale$0, %scale$1}, "
+                 "{%step0}, {%base, %base, %base, %base};\n",
+                 4 * run + 2 * mt, 4 * run + 2 * mt + 1);
+    for (uint32_t i = 0; i < 4; i++) {
+        const uint32_t at = 8 * nt + 4 * mt + i;
+        if (multiplies_scales(m))
+            PTX_FILL(p, "    mad.lo.s32 %isum$0, %c$1, %by$1, %isum$0;\n", at, i);
+        else
+            PTX_FILL(p,
+                     "    mul.lo.s32 %by0, %c$0, %scale$1;\n"
+                     "    mad.lo.s32 %isum$2, %by0, %step$3, %isum$2;\n",
+                     i, 4 * run + 2 * mt + i / 2, at, i % 2);
+    }
+}
+
 static void add_integers(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, uint32_t nt)
 {
     for (uint32_t run = 0; run < runs_of(m); run++) {
@@ -258,37 +328,70 @@ static void add_integers(struct ptx *p, const struct ptx_matmul *m, uint32_t mt,
             ptx_mma_product_32(p, m, mt, 0);
         else
             ptx_mma_product_16(p, m, mt, 0, run);
-        for (uint32_t i = 0; i < 4; i++)
-            PTX_FILL(p,
-                     "    mul.lo.s32 %by, %c$0, %scale$1;\n"
-                     "    mad.lo.s32 %isum$2, %by, %step$3, %isum$2;\n",
-                     i, 4 * run + 2 * mt + i / 2, 8 * nt + 4 * mt + i, i % 2);
+        add_run(p, m, mt, nt, run);
     }
-    for (uint32_t i = 0; i < 4 && ptx_bytes_of(m->type)->min; i++)
-        PTX_FILL(p, "    dp2a.lo.s32.u32 %msum$0, %sum$1, %minimum$2, %msum$0;\n", 8 * nt + 4 * mt + i, i % 2,
-                 2 * mt + i / 2);
 }
 
-// Makes the S of the block of the sums, and stores them as [row][output].
+// Makes the S of tile mt of 16 outputs and tile nt of 8 rows of integers: with %c the sums of minima times sums of x.
+static void scale_integers(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, uint32_t nt)
+{
+    for (uint32_t i = 0; i < 4; i++) {
+        const uint32_t at = 8 * nt + 4 * mt + i, output = 2 * mt + i / 2;
+        PTX_FILL(p,
+                 "    cvt.rn.f32.s32 %f, %isum$0;\n"
+                 "    mul.rn.f32 %s$0, %f, %d$1;\n",
+                 at, output);
+        if (ptx_bytes_of(m->type)->min)
+            PTX_FILL(p,
+                     "    cvt.rn.f32.s32 %f, %c$0;\n"
+                     "    neg.f32 %f, %f;\n"
+                     "    fma.rn.f32 %s$1, %f, %m$2, %s$1;\n",
+                     i, at, output);
+    }
+}
+
+// Makes the S of a block of integers.
+static void make_s(struct ptx *p, const struct ptx_matmul *m)
+{
+    const bool min = ptx_bytes_of(m->type)->min;
+    fetch(p, "%d", 0, "%own_d");
+    if (min) {
+        fetch(p, "%m", 0, "%own_m");
+        PTX_LINES(p, "    bar.warp.sync 0xffffffff;\n"
+                     "    // minima 4 t to + 3 of outputs g, g + 8, g + 16 and g + 24; sums 4 t to + 3 of rows 8 nt + g\n"
+                     "    mad.lo.u32 %index, %g, 16, %region;\n"
+                     "    mad.lo.u32 %index, %t, 4, %index;\n"
+                     "    mad.lo.u32 %take_sums, %g, 32, %region;\n"
+                     "    mad.lo.u32 %take_sums, %t, 8, %take_sums;\n");
+        for (uint32_t i = 0; i < 4; i++)
+            PTX_FILL(p, "    ld.shared.b32 %a$0, [%index+$1];\n", i, minima_at(m) + 128 * i);
+    }
+    for (uint32_t nt = 0; nt < m->rows / 8; nt++) {
+        if (min)
+            PTX_FILL(p,
+                     "    ld.shared.v2.b32 {%sum0, %sum1}, [%take_sums+$0];\n"
+                     "    prmt.b32 %low, %sum0, %sum1, 0x6420;\n"
+                     "    prmt.b32 %high, %sum0, %sum1, 0x7531;\n",
+                     sums_at(m) + 256 * nt);
+        for (uint32_t mt = 0; mt < 2; mt++) {
+            if (min)
+                ptx_mma_minima(p, m, mt);
+            scale_integers(p, m, mt, nt);
+        }
+    }
+}
+
+// Makes the S of the block, and stores them as [row][output].
 static void end_block(struct ptx *p, const struct ptx_matmul *m)
 {
+    if (!is_float(m))
+        make_s(p, m);
     PTX_LINES(p, "    mad.lo.u32 %index, %t, 256, %region;\n"
                  "    mad.lo.u32 %index, %g, 4, %index;\n"
                  "    bar.warp.sync 0xffffffff;\n");
     for (uint32_t at = 0; at < m->rows; at++) {
-        const uint32_t nt = at / 8, mt = at / 4 % 2, i = at % 4, output = 2 * mt + i / 2;
-        if (!is_float(m))
-            PTX_FILL(p,
-                     "    cvt.rn.f32.s32 %f, %isum$0;\n"
-                     "    mul.rn.f32 %s$0, %f, %d$1;\n",
-                     at, output);
-        if (!is_float(m) && ptx_bytes_of(m->type)->min)
-            PTX_FILL(p,
-                     "    cvt.rn.f32.s32 %f, %msum$0;\n"
-                     "    neg.f32 %f, %f;\n"
-                     "    fma.rn.f32 %s$0, %f, %m$1, %s$0;\n",
-                     at, output);
-        PTX_FILL(p, "    st.shared.f32 [%index+$0], %s$1;\n", 128 * (8 * nt + i % 2) + 32 * output, at);
+        const uint32_t nt = at / 8, output = 2 * (at / 4 % 2) + at / 2 % 2;
+        PTX_FILL(p, "    st.shared.f32 [%index+$0], %s$1;\n", 128 * (8 * nt + at % 2) + 32 * output, at);
     }
 }
 
