@@ -65,13 +65,13 @@ static void print_bash_value(struct text *out, const struct option_info *o)
 {
     text_print(out, "    %s%s%s) ", o->shorter ? o->shorter : "", o->shorter ? "|" : "", o->longer);
     if (has_choices(o)) {
-        text_print(out, "COMPREPLY=($(compgen -W '");
+        text_print(out, "_quern_take < <(compgen -W '");
         print_choices(out, o);
-        text_print(out, "' -- \"$cur\")); return;;\n");
+        text_print(out, "' -- \"$cur\"); return;;\n");
     } else if (o->kind == OPTION_MODEL) {
-        text_print(out, "COMPREPLY=($(compgen -f -W \"%s\" -- \"$cur\")); return;;\n", names_of_models);
+        text_print(out, "_quern_take < <(compgen -f -W \"%s\" -- \"$cur\"); return;;\n", names_of_models);
     } else {
-        text_print(out, "COMPREPLY=(%s); return;;\n", takes_file(o) ? "$(compgen -f -- \"$cur\")" : "");
+        text_print(out, "%s; return;;\n", takes_file(o) ? "_quern_take < <(compgen -f -- \"$cur\")" : "COMPREPLY=()");
     }
 }
 
@@ -87,16 +87,18 @@ static const char bash_head[] =
     "  [ \"$at\" = \"$COMP_CWORD\" ] && return\n"
     "  for i in \"${!COMPREPLY[@]}\"; do COMPREPLY[$i]=${COMPREPLY[$i]#\"${cur%:*}:\"}; done\n"
     "}\n"
+    "# each line is an answer, and may hold blanks\n"
+    "_quern_take() { local line; COMPREPLY=(); while IFS= read -r line; do COMPREPLY+=(\"$line\"); done; }\n"
     "_quern_answers() {\n"
-    "  local cur=$2 prev=${COMP_WORDS[$1-1]} verb=${COMP_WORDS[1]} flags=\n"
-    "  if [ \"$1\" = 1 ]; then\n    COMPREPLY=($(compgen -W '";
+    "  local cur=${2//\\\\/} prev=${COMP_WORDS[$1-1]} verb=${COMP_WORDS[1]} flags=\n"
+    "  if [ \"$1\" = 1 ] || [ \"$verb\" = help ]; then\n    _quern_take < <(compgen -W '";
 
 static void print_bash(struct text *out)
 {
     text_append(out, str_from(bash_head));
     for (int i = 0; i < VERB_COUNT; i++)
         text_print(out, "%s ", verbs[i].name);
-    text_print(out, "' -- \"$cur\"))\n    return\n  fi\n  case $prev in\n");
+    text_print(out, "' -- \"$cur\")\n    return\n  fi\n  case $prev in\n");
     for (int n = -1; (n = options_next(n, V_ALL)) >= 0;) {
         struct option_info o = options_info((enum option_number)n);
         if (o.kind != OPTION_FLAG)
@@ -111,8 +113,8 @@ static void print_bash(struct text *out)
     text_print(out,
                "  esac\n"
                "  case $cur in\n"
-               "    -*) COMPREPLY=($(compgen -W \"$flags\" -- \"$cur\"));;\n"
-               "    *) COMPREPLY=($(compgen -f -W \"%s\" -- \"$cur\"));;\n"
+               "    -*) _quern_take < <(compgen -W \"$flags\" -- \"$cur\");;\n"
+               "    *) _quern_take < <(compgen -f -W \"%s\" -- \"$cur\");;\n"
                "  esac\n"
                "}\n"
                "complete -o filenames -F _quern quern\n",

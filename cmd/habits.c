@@ -29,6 +29,15 @@ const struct habit *habit_of_flag(const char *flag, size_t len, has_flag_fn *has
     return NULL;
 }
 
+int habit_names(const char *names[HABITS_MOST])
+{
+    int n = 0;
+    for (size_t i = 0; i < COUNT_OF(habits) && n < HABITS_MOST; i++)
+        if (habits[i].kind == HABIT_SAME && strlen(habits[i].flag) > 4)
+            names[n++] = habits[i].flag;
+    return n;
+}
+
 const char *habit_of_verb(const char *verb)
 {
     for (size_t i = 0; i < COUNT_OF(verb_habits); i++)

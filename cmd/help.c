@@ -57,13 +57,12 @@ int help_greet(void)
 {
     bool builtin = model_has_builtin();
     struct text out = {0};
-    text_print(&out, "quern %s runs language models in GGUF files on this computer, alone.\n", QUERN_VERSION);
+    text_print(&out, "quern %s runs language models in GGUF files on this computer.\n", QUERN_VERSION);
     text_print(&out, builtin ? "A small model is built in, so that you can try it now:\n"
                              : "This build has no model of its own; with a file of yours, try:\n");
     text_print(&out, "    quern run %s\"Tell me a story about a fox\"\n", builtin ? "" : "-m FILE.gguf ");
-    text_print(&out, "%s`quern ls` lists those on this disk.\n",
-               builtin ? "`quern chat` talks with it; -m MODEL takes another, " : "");
-    text_print(&out, "`quern help` shows all that it does, `quern help run` the flags of a verb.\n");
+    text_print(&out, "%s`quern ls` lists those on this disk.\n", builtin ? "-m MODEL takes another, " : "");
+    text_print(&out, "`quern chat` holds a dialogue, `quern help` shows all that it does.\n");
     return show(&out);
 }
 

@@ -54,9 +54,7 @@ static void note_model(const struct model *m, const char *path)
 // Whoever gave no model on a terminal should know that it is a small one which answers.
 static void note_builtin(void)
 {
-    const bool dim = terminal_obeys_escapes();
-    fprintf(stderr, "%squern: the small built-in model answers (-m MODEL: another)%s\n", dim ? "\033[2m" : "",
-            dim ? "\033[0m" : "");
+    terminal_aside("quern: the small built-in model answers (-m MODEL: another)");
 }
 
 // The folder in which compiled GPU kernels are kept; NULL if the environment names no home folder.

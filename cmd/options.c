@@ -9,6 +9,7 @@
 #include "cmd/terminal/display.h"
 #include "cmd/terminal/terminal.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -263,8 +264,8 @@ static const struct option *find(const char *name, size_t len, unsigned mask)
 
 static int unknown_flag(enum verb_number verb, const char *flag, size_t len, struct error *err)
 {
-    const char *names[2 * COUNT_OF(table)];
-    int n = 0;
+    const char *names[2 * COUNT_OF(table) + HABITS_MOST];
+    int n = habit_names(names);
     for (size_t i = 0; i < COUNT_OF(table); i++) {
         if (table[i].number < 0 || !(table[i].verbs & 1u << verb))
             continue;
@@ -322,7 +323,9 @@ static int take_option(struct options *o, const struct option *option, struct wo
 {
     const char *flag = w->argv[w->at], *value = NULL;
     if (option->kind == OPTION_FLAG && flag[len] == '=')
-        return fail(err, E_USAGE, "%s takes no value", option->longer);
+        return fail(err, E_USAGE, "%s takes no value%s", option->longer,
+                    option->number == OPT_think ? "; --no-think switches reasoning off, --think-budget N limits it"
+                                                : "");
     if (option->kind != OPTION_FLAG && !(value = value_behind(w, len)))
         return fail(err, E_USAGE, "%s: needs a value, %s", flag, option->argument);
     if (value && !strcmp(value, "-1")) { // other engines' word for: as you like
@@ -397,6 +400,20 @@ static int take_flag(struct options *o, enum verb_number verb, struct words *w, 
     return take_option(o, option, w, len, err);
 }
 
+// Whether a word can hardly be a prompt: NAME:TAG, of letters, digits and what stands between them, with a letter in both.
+static bool is_surely_a_name(const char *word)
+{
+    const char *colon = strchr(word, ':');
+    size_t n_letters = 0, n_after = 0;
+    for (const char *c = word; *c; c++) {
+        if (!isalnum((unsigned char)*c) && !strchr(":._-/", *c))
+            return false;
+        n_letters += isalpha((unsigned char)*c) && (!colon || c < colon);
+        n_after += isalnum((unsigned char)*c) && colon && c > colon;
+    }
+    return colon && colon > word && n_letters && n_after && !strchr(colon + 1, ':') && strncmp(colon, "://", 3);
+}
+
 // Takes the first argument as the model, as other engines do, if it is a GGUF file or surely the name of a model.
 static int take_model(struct options *o, enum verb_number verb, struct error *err)
 {
@@ -409,8 +426,11 @@ static int take_model(struct options *o, enum verb_number verb, struct error *er
     const bool file = end && !strcmp(end, ".gguf") && !access(first, R_OK);
     const bool named = !file && !strchr(first, ' ') && (o->args.n > 1 || verb == VERB_CHAT || strpbrk(first, ":/")) &&
                        strlen(first) < 200;
-    if (file ? find_model(o, first, &o->model, err) != 0 : !named || find_model(o, first, &o->model, &none) != 0)
-        return file ? -1 : 0;
+    if (file ? find_model(o, first, &o->model, err) != 0 : !named || find_model(o, first, &o->model, &none) != 0) {
+        if (file || !(verb == VERB_RUN || verb == VERB_CHAT) || !is_surely_a_name(first))
+            return file ? -1 : 0;
+        return find_model(o, first, &o->model, err);
+    }
     o->given[OPT_model] = true;
     memmove(o->args.at, o->args.at + 1, (size_t)--o->args.n * sizeof *o->args.at);
     return 0;

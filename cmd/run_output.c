@@ -193,7 +193,7 @@ int run_output_end(struct run_output *out, const struct generate_result *r, stru
         return flush(&last, err);
     }
     // the shell's next prompt, and what a pipe's reader appends, must start on a line of its own
-    bool ends = !out->text.size || out->text.data[out->text.size - 1] == '\n';
+    const bool ends = !out->is_aside && (!out->text.size || out->text.data[out->text.size - 1] == '\n');
     return ends ? 0 : terminal_write(STR_LIT("\n"), err);
 }
 

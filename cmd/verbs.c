@@ -17,7 +17,7 @@ const struct verb verbs[VERB_COUNT] = {
 int verb_fail(const struct error *err)
 {
     if (err->text[0]) // an empty text means that there is nobody to tell, see terminal_write
-        fprintf(stderr, "quern: %s\n", err->text);
+        terminal_note("quern: %s", err->text);
     return (int)err->code;
 }
 
@@ -41,8 +41,14 @@ static int unknown_verb(const char *word)
         fail(&err, E_USAGE, "%s: %s", word, habit);
         return verb_fail(&err);
     }
-    fail(&err, E_USAGE, "%s: unknown verb%s%s; see `quern help`", word, near ? ", did you mean " : "",
-         near ? near : "");
+    const char *dot = strrchr(word, '.');
+    if (word[0] == '-')
+        fail(&err, E_USAGE, "%s: a verb comes first, as in `quern run %s ...`; see `quern help`", word, word);
+    else if ((dot && !strcmp(dot, ".gguf")) || strpbrk(word, ":/"))
+        fail(&err, E_USAGE, "%s: a verb comes first: `quern run %s PROMPT`, `quern chat %s`", word, word, word);
+    else
+        fail(&err, E_USAGE, "%s: unknown verb%s%s; see `quern help`", word, near ? ", did you mean " : "",
+             near ? near : "");
     return verb_fail(&err);
 }
 
@@ -53,7 +59,7 @@ int verb_main(int argc, char **argv)
     if (argc < 2)
         return help_greet();
     const char *word = argv[1];
-    if (!strcmp(word, "--version"))
+    if (!strcmp(word, "--version") || !strcmp(word, "-V"))
         word = "version";
     if (!strcmp(word, "-h") || !strcmp(word, "--help"))
         word = "help";

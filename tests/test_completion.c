@@ -73,6 +73,9 @@ Test(completion, bash_completes_verbs_flags_and_values)
         {"quern chat --no-th", "--no-think\n"},
         {"quern run --device r", "ref\n"},
         {"quern run -ctk q", "q8_0\nq4_0\n"},
+        {"quern help be", "bench\n"},
+        {"quern run -f a/an", "a/another file.txt\n"},
+        {"quern run -m a/my\\\\\\ fi", "a/my file.txt\n"},
         {"quern run --device gpu : 6", "6\n"},
         {"quern run --device gpu :", "0\n1\n2\n3\n4\n5\n6\n7\n"},
         {"quern chat -m llama3.2 : 3", "3b\n"},
@@ -80,18 +83,24 @@ Test(completion, bash_completes_verbs_flags_and_values)
         {"quern chat -m hf.co/org/repo : Q", "Q4_K_M\n"},
         {"quern chat llama3.2 : 1", "1b-q8_0\n"},
     };
+    char folder[] = "/tmp/quern-completion-XXXXXX", command[600], said[4000];
     if (!is_there("bash"))
         cr_skip("there is no bash");
+    cr_assert(mkdtemp(folder));
+    snprintf(command, sizeof command, "cd %s && mkdir a && : >'a/my file.txt' && : >'a/another file.txt'", folder);
+    cr_assert_eq(system(command), 0);
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        char command[600], said[4000];
-        snprintf(command, sizeof command,
-                 "bash -c '. $0; quern() { echo llama3.2:1b-q8_0; echo llama3.2:3b; echo hf.co/org/repo:Q4_K_M; }; "
-                 "COMP_WORDS=(%s); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _quern; "
-                 "printf \"%%s\\n\" \"${COMPREPLY[@]}\"' $1",
-                 cases[i].words);
+        snprintf(
+            command, sizeof command,
+            "cd %s; bash -c '. $0; quern() { echo llama3.2:1b-q8_0; echo llama3.2:3b; echo hf.co/org/repo:Q4_K_M; }; "
+            "COMP_WORDS=(%s); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _quern; "
+            "printf \"%%s\\n\" \"${COMPREPLY[@]}\"' $1",
+            folder, cases[i].words);
         run(SHELL_BASH, command, said, sizeof said);
         cr_expect_str_eq(said, cases[i].answer, "%s: %s", cases[i].words, said);
     }
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    cr_expect_eq(system(command), 0);
 }
 
 Test(completion, the_manual_page_has_every_flag_and_no_stray_request)

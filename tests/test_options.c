@@ -135,6 +135,27 @@ Test(options, habits_do_what_they_mean)
     unlink(path);
 }
 
+// NAME:TAG is no prompt where no model has that name; a sentence with a colon, a time or an address is one.
+Test(options, a_name_that_no_model_has_is_an_error)
+{
+    static const char *const names[] = {"no-such-model:3b", "someone/none:latest"}, *const prompts[] = {
+                                                                                        "Note: be brief", "12:30",
+                                                                                        "https://example.org",
+                                                                                        "why:", "a::b"};
+    struct options o;
+    struct error err;
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        cr_expect_eq(parse(&o, VERB_RUN, &err, names[i], NULL), -1, "%s", names[i]);
+        cr_expect(strstr(err.text, names[i]), "%s", err.text);
+        cr_expect_eq(parse(&o, VERB_CHAT, &err, names[i], NULL), -1, "%s", names[i]);
+    }
+    for (size_t i = 0; i < COUNT_OF(prompts); i++) {
+        cr_assert_eq(parse(&o, VERB_RUN, &err, prompts[i], NULL), 0, "%s: %s", prompts[i], err.text);
+        cr_expect(o.args.n == 1 && !strcmp(o.args.at[0], prompts[i]));
+        options_free(&o);
+    }
+}
+
 // In run every flag of the table is answered, and the flags that it stands for are ours.
 Test(options, every_habit_is_answered)
 {

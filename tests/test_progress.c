@@ -102,12 +102,12 @@ Test(progress, where_no_terminal_is_nothing_is_written)
     close(ends[1]);
 }
 
-// The bar is cut to the window, and never goes back although the estimate of the whole grows.
-Test(progress, a_bar_fits_the_window_and_never_goes_back)
+// The bar is cut to the window, never within a number, and never goes back although the estimate of the whole grows.
+static void check_bar(int columns, const char *shows, bool has_cells)
 {
     int terminal, line, kept = dup(STDERR_FILENO);
     char seen[4096];
-    const struct winsize narrow = {.ws_row = 24, .ws_col = 60};
+    const struct winsize narrow = {.ws_row = 24, .ws_col = (unsigned short)columns};
     if (openpty(&terminal, &line, NULL, NULL, &narrow))
         cr_skip("this system lends no terminals");
     fflush(stderr);
@@ -117,7 +117,7 @@ Test(progress, a_bar_fits_the_window_and_never_goes_back)
     p.start -= 5000; // five seconds ago
     for (int i = 0; i < 2; i++) {
         p.last -= 1000;
-        progress_show(&p, 50, i ? 500 : 100, "a note that is longer than the window is wide, and so has to be cut");
+        progress_show(&p, 50, i ? 500 : 100, "a note that is longer than the window is wide, and so is left out");
     }
     progress_end(&p);
     fflush(stderr);
@@ -128,13 +128,24 @@ Test(progress, a_bar_fits_the_window_and_never_goes_back)
     for (const char *at = seen; (at = strstr(at, "batch")); n_bars++) {
         const char *end = strchr(at, '\r');
         cr_assert(end, "%s", at);
-        cr_expect_eq(display_text_width((struct str){at, (size_t)(end - at)}), 59, "%.*s", (int)(end - at), at);
-        cr_expect(memmem(at, (size_t)(end - at), " 50%", 4), "%.*s", (int)(end - at), at);
+        const struct str bar = {at, (size_t)(end - at)};
+        cr_expect_lt((int)display_text_width(bar), columns - 2, "%.*s", STR_ARG(bar));
+        cr_expect(bar.len >= strlen(shows) && !memcmp(end - strlen(shows), shows, strlen(shows)), "%.*s", STR_ARG(bar));
+        cr_expect_eq(memmem(at, bar.len, "█", strlen("█")) != NULL, has_cells, "%.*s", STR_ARG(bar));
         at = end;
     }
     cr_expect_eq(n_bars, 2);
     close(terminal);
     close(line);
+}
+
+Test(progress, a_bar_fits_the_window_and_never_goes_back)
+{
+    check_bar(60, " 50%  10 t/s  5 s left", true);
+    check_bar(40, " 50%  10 t/s  5 s left", true);
+    check_bar(31, " 50%  10 t/s  5 s left", false);
+    check_bar(28, " 50%  10 t/s", false);
+    check_bar(14, " 50%", false);
 }
 
 Test(progress, where_no_terminal_is_a_line_comes_each_minute)

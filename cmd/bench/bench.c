@@ -629,6 +629,8 @@ static int sum_up(struct bench *b, struct error *err)
     if (!status)
         status = print(&out, err);
     text_free(&out);
+    if (!status && n_slower < 0)
+        return fail(err, E_ITEMS, "--against %s: none of these tests was kept: nothing is compared", o->bench_against);
     if (!status && n_slower)
         return fail(err, E_ITEMS, "%d of %d tests are slower than %s", n_slower, b->n_rows, o->bench_against);
     return status;

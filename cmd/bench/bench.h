@@ -173,7 +173,7 @@ void bench_print_ops(const struct bench_row *r, int n_batch, const struct node_t
 // path. E_IO.
 int bench_save(const char *name, const struct bench_row *rows, int n, struct error *err);
 // Prints each row beside the saved row of the same model, settings and test, with the 95% interval of the ratio of
-// speeds. *n_slower: rows whose interval lies below 1 entirely.
+// speeds. *n_slower: rows whose interval lies below 1 entirely; -1: none of the rows was saved.
 int bench_against(const char *name, const struct bench_row *rows, int n, int *n_slower, struct text *out,
                   struct error *err);
 // Runs one repetition of the row's test with another engine's llama-bench. Sets *ts (tokens per second) and

@@ -152,6 +152,7 @@ int bench_against(const char *name, const struct bench_row *rows, int n, int *n_
     struct arena arena = {0};
     const struct value_list *kept = rows_of(&arena, data, size);
     free(data);
+    int n_found = 0;
     *n_slower = 0;
     if (kept && n)
         text_print(out, "%-*s %9s %9s %19s\n", NAME_WIDTH, "", "t/s", "was", "ratio (95%)");
@@ -161,9 +162,14 @@ int bench_against(const char *name, const struct bench_row *rows, int n, int *n_
             if (is_same_test(&kept->items[j], &rows[i]))
                 found = &kept->items[j];
         *n_slower += compare_row(found, &rows[i], out) < 0;
+        n_found += found != NULL;
     }
     arena_free(&arena);
-    return kept ? 0 : fail(err, E_IO, "%s: not the JSON of a bench", path);
+    if (!kept)
+        return fail(err, E_IO, "%s: not the JSON of a bench", path);
+    if (n && !n_found)
+        *n_slower = -1;
+    return 0;
 }
 
 // --- another engine ---

@@ -64,7 +64,10 @@ static void print_sparkline(const struct bench_row *rows, int n, int first, stru
             last = samples_mean(rows[i].ts, rows[i].n);
             text_print(out, "%s", bars[(int)fmin(7, floor(8 * last / most))]);
         }
-    text_print(out, "\n  %.2f down to %.2f t/s at", most, last);
+    if (last < most)
+        text_print(out, "\n  %.2f down to %.2f t/s at", most, last);
+    else
+        text_print(out, "\n  %.2f t/s at the greatest depth, the most of all, at", last);
     print_depth_list(rows, n, first, DEPTH_LIST, out);
 }
 

@@ -117,23 +117,6 @@ static void command_bye(struct chat *c, const char *arg)
 
 // --- settings ---
 
-static void list_settings(const struct chat *c)
-{
-    struct text out = {0};
-    for (int n = -1; (n = options_next(n, V_SET)) >= 0;) {
-        if (!c->o->given[n])
-            continue;
-        for (int i = 0; text_print(&out, "%s ", options_name((enum option_number)n)),
-                 options_value(c->o, (enum option_number)n, i, &out);
-             i++)
-            text_print(&out, "\n");
-        text_print(&out, "\n");
-    }
-    text_print(&out, "Flags that can be set:\n");
-    options_print_help(V_SET, NULL, &out);
-    show_lines(&out);
-}
-
 // Appends what a setting is now.
 static void print_setting(const struct chat *c, enum option_number number, struct text *out)
 {
@@ -148,6 +131,24 @@ static void print_setting(const struct chat *c, enum option_number number, struc
     }
     if (!any)
         text_print(out, " as the model and the defaults have it");
+}
+
+static void list_settings(const struct chat *c)
+{
+    struct text out = {0};
+    for (int n = -1; (n = options_next(n, V_SET)) >= 0;) {
+        if (!c->o->given[n])
+            continue;
+        text_print(&out, "%s:", options_name((enum option_number)n));
+        print_setting(c, (enum option_number)n, &out);
+        text_print(&out, "\n");
+    }
+    text_print(&out, "%s/set NAME explains a flag; the names:",
+               out.size ? "" : "All is as the model and the defaults have it.\n");
+    for (int n = -1; (n = options_next(n, V_SET)) >= 0;)
+        text_print(&out, " %s", options_name((enum option_number)n));
+    text_print(&out, "\n");
+    show_lines(&out);
 }
 
 static void show_setting(const struct chat *c, enum option_number number)
@@ -181,6 +182,24 @@ static int change(struct chat *c, enum option_number number, const char *value, 
     return chat_apply_options(c, err);
 }
 
+// Replaces the name of a setting in Ollama by ours, and with it a value that the name stands for.
+static void take_foreign_name(char *name, size_t size, const char **value)
+{
+    static const struct {
+        const char *foreign, *ours, *value; // value: NULL: as it was given
+    } names[] = {
+        {"temperature", "temp", NULL}, {"num_predict", "predict", NULL}, {"repeat_last_n", "repeat-last-n", NULL},
+        {"nothink", "no-think", "on"}, {"nowordwrap", "no-wrap", "on"},  {"wordwrap", "no-wrap", "off"},
+        {"think", "think", "on"},      {"quiet", "stats", "off"},        {"verbose", "stats", "on"},
+    };
+    for (size_t i = 0; i < COUNT_OF(names); i++)
+        if (!strcmp(name, names[i].foreign) && (!names[i].value || !**value)) {
+            snprintf(name, size, "%s", names[i].ours);
+            *value = names[i].value ? names[i].value : *value;
+            return;
+        }
+}
+
 static void command_set(struct chat *c, const char *arg)
 {
     struct error err;
@@ -196,12 +215,17 @@ static void command_set(struct chat *c, const char *arg)
         command_system(c, value);
         return;
     }
+    if (!strcmp(name, "parameter")) { // as in Ollama: /set parameter temperature 0.5
+        command_set(c, value);
+        return;
+    }
+    take_foreign_name(name, sizeof name, &value);
     int number = options_find(name, V_SET);
     if (number < 0) {
         fail(&err, E_USAGE, "/set %s: %s; /set alone lists what can be set", name,
              options_find(name, V_CHAT) >= 0 ? "can be given at the start only" : "there is no such flag");
         complain(c, &err);
-    } else if (!*value && !arg[n]) {
+    } else if (!*value) {
         show_setting(c, (enum option_number)number);
     } else if (change(c, (enum option_number)number, strcmp(value, "\"\"") ? value : "", &err)) {
         complain(c, &err);
@@ -364,8 +388,11 @@ void chat_command(struct chat *c, struct str line)
     char *arg = text + n + strspn(text + n, " \t\n");
     text[n] = '\0';
     const struct command *command = find_command(text);
+    const size_t before = c->dialogue.n;
     if (command) {
         command->run(c, arg);
+        if (c->dialogue.n != before)
+            chat_keep_session(c);
     } else {
         const char *near = nearest(text);
         fail(&err, E_USAGE, "/%s: no such command%s%s; /help lists them, // begins a message with a slash", text,

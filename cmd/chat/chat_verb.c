@@ -16,11 +16,8 @@ void chat_note(const struct chat *c, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    if (c->console.colours)
-        terminal_write_fd(STDERR_FILENO, STR_LIT("\033[2m"));
-    terminal_note("%s", text);
-    if (c->console.colours)
-        terminal_write_fd(STDERR_FILENO, STR_LIT("\033[0m"));
+    (void)c;
+    terminal_aside(text);
 }
 
 struct str chat_opening(struct str text)
@@ -100,7 +97,7 @@ static void count(struct chat *c, const struct dialogue_result *r)
     c->generate_ms += r->generate_ms;
 }
 
-static void keep_session(struct chat *c)
+void chat_keep_session(struct chat *c)
 {
     struct error err;
     if (c->session_path && chat_session_save(c, c->session_path, &err))
@@ -167,7 +164,7 @@ void chat_answer(struct chat *c)
         count(c, &r);
         note_end(c, &r);
         note_statistics(c, &r);
-        keep_session(c);
+        chat_keep_session(c);
     }
     // in a pipe an interrupt ends the chat
     if (atomic_exchange(&terminal_interrupted, false) && !c->console.typed)

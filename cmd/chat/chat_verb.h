@@ -52,6 +52,8 @@ struct chat {
 // Generates and displays the answer to the last message, and saves the session. After an error, which is noted, the
 // message is removed again.
 void chat_answer(struct chat *c);
+// Saves the dialogue in the file of --session, if there is one. A failure is noted.
+void chat_keep_session(struct chat *c);
 // Adds a message, with text from /read in front, and answers it.
 void chat_send(struct chat *c, struct str text);
 // Applies flags that have changed. E_USAGE.

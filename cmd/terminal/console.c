@@ -27,8 +27,7 @@ void console_open(struct console *c, complete_fn *complete, void *arg)
     *c = (struct console){.typed = terminal_is_tty(STDIN_FILENO)};
     c->out = terminal_is_tty(STDOUT_FILENO) ? STDOUT_FILENO : STDERR_FILENO;
     c->edited = c->typed && terminal_obeys_escapes() && terminal_is_tty(c->out) && terminal_wake_fd() >= 0;
-    const char *no_color = getenv("NO_COLOR");
-    c->colours = terminal_obeys_escapes() && terminal_is_tty(STDERR_FILENO) && !(no_color && *no_color);
+    c->colours = terminal_has_colours();
     c->view.colours = c->colours;
     if (c->edited)
         open_history(c);

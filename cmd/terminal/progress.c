@@ -19,13 +19,14 @@ void progress_begin(struct progress *p, const char *what, const char *unit)
     p->last = p->start;
 }
 
-// Draws a bar; its last cell has a resolution of an eighth.
-static void draw_cells(double part, char *out, size_t size)
+// Draws a bar of so many cells; its last cell has a resolution of an eighth.
+static void draw_cells(double part, int cells, char *out, size_t size)
 {
     static const char *const cell[EIGHTHS + 1] = {" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█"};
-    int eighths = (int)(part * CELLS * EIGHTHS);
+    int eighths = (int)(part * cells * EIGHTHS);
     size_t at = 0;
-    for (int i = 0; i < CELLS; i++) {
+    *out = '\0';
+    for (int i = 0; i < cells; i++) {
         int full = MAX(0, MIN(EIGHTHS, eighths - i * EIGHTHS));
         at += (size_t)snprintf(out + at, size - at, "%s", cell[full]);
     }
@@ -42,30 +43,39 @@ static void format_seconds(double seconds, char *out, size_t size)
         snprintf(out, size, "%lld s", (long long)s);
 }
 
-// The beginning of the line that fits so many columns.
+// The beginning of the line that fits so many columns: fields are two blanks apart, and one that does not fit whole is left
+// out, for a number that is cut is another number.
 static int bytes_that_fit(const char *line, int columns)
 {
     const struct str text = {line, strlen(line)};
-    size_t at = 0;
+    size_t at = 0, field = 0;
     for (int used = 0, width; at < text.len; used += width) {
         const size_t next = display_next(text, at, &width);
+        if (at && !strncmp(line + at, "  ", 2) && line[at - 1] != ' ')
+            field = at;
         if (used + width > columns)
-            break;
+            return (int)field;
         at = next;
     }
     return (int)at;
 }
 
+// In a narrow window the bar is shorter, or left out, and then the last fields. A full line would wrap, and a terminal that
+// echoes Ctrl-C puts two characters behind it.
 static void draw(struct progress *p, const char *speed, const char *note)
 {
     char cells[3 * CELLS + 1], line[400];
     int columns, rows;
     terminal_size(STDERR_FILENO, &columns, &rows);
-    draw_cells(p->part, cells, sizeof cells);
-    snprintf(line, sizeof line, "%s %s %s%s%s", p->what, cells, speed, note ? "  " : "", note ? note : "");
-    fprintf(stderr, "\r\033[K%.*s", bytes_that_fit(line, columns - 1), line); // a full line would wrap
+    columns -= 3;
+    const int room = columns - (int)display_text_width(str_from(p->what)) - 2 - (int)strlen(speed);
+    draw_cells(p->part, MAX(0, MIN((int)CELLS, room)), cells, sizeof cells);
+    snprintf(line, sizeof line, "%s %s%s%s%s%s", p->what, cells, *cells ? " " : "", speed, note ? "  " : "",
+             note ? note : "");
+    fprintf(stderr, "\r\033[K%.*s", bytes_that_fit(line, columns), line);
     fflush(stderr);
     p->shown = true;
+    terminal_set_bar(true);
 }
 
 void progress_show(struct progress *p, int64_t done, int64_t total, const char *note)
@@ -90,6 +100,7 @@ void progress_end(struct progress *p)
     if (p->shown)
         fputs("\r\033[K", stderr);
     p->shown = false;
+    terminal_set_bar(false);
 }
 
 // --- a wait that a thread of its own shows ---
@@ -102,6 +113,7 @@ static void show_seconds(struct progress *p)
     fprintf(stderr, "\r\033[K%s: %.0f s", p->what, (p->last - p->start) / 1e3);
     fflush(stderr);
     p->shown = true;
+    terminal_set_bar(true);
 }
 
 static void show_work(struct progress_wait *w)

@@ -45,10 +45,19 @@ static void wake(void)
     (void)ignored;
 }
 
-// Restores the original modes. May be called from a handler, since tcsetattr is async-signal-safe. Bracketed paste is
-// on only while a line is edited.
+static atomic_bool has_bar;
+
+void terminal_set_bar(bool shown)
+{
+    atomic_store(&has_bar, shown);
+}
+
+// Restores the original modes, and clears a bar. May be called from a handler, since tcsetattr is async-signal-safe.
+// Bracketed paste is on only while a line is edited.
 static void restore(void)
 {
+    if (atomic_exchange(&has_bar, false))
+        say("\r\033[K");
     int mode = atomic_exchange(&mode_now, MODE_COOKED);
     if (!atomic_load(&saved) || mode == MODE_COOKED)
         return;
@@ -373,6 +382,22 @@ void terminal_note(const char *fmt, ...)
     const struct str line = {out, terminal_filter((struct str){raw, MIN((size_t)n, sizeof raw - 1)}, out)};
     if (!terminal_is_tty(STDERR_FILENO) || !note_broken(line))
         fprintf(stderr, "%.*s\n", STR_ARG(line));
+}
+
+bool terminal_has_colours(void)
+{
+    const char *no_color = getenv("NO_COLOR");
+    return terminal_obeys_escapes() && terminal_is_tty(STDERR_FILENO) && !(no_color && *no_color);
+}
+
+void terminal_aside(const char *text)
+{
+    const bool dim = terminal_has_colours();
+    if (dim)
+        terminal_write_fd(STDERR_FILENO, STR_LIT("\033[2m"));
+    terminal_note("%s", text);
+    if (dim)
+        terminal_write_fd(STDERR_FILENO, STR_LIT("\033[0m"));
 }
 
 // --- JSON ---

@@ -35,6 +35,8 @@ enum terminal_mode {
     MODE_EDITING,   // every key is delivered as it is typed, Ctrl-C too
     MODE_ANSWERING, // typed keys are not echoed and are kept for the editor; Ctrl-C is a signal
 };
+// Says that a bar stands in the present line of stderr, or that it is gone. However the process ends, it is cleared.
+void terminal_set_bar(bool shown);
 // Sets the mode of the terminal on stdin, if it is one. The original modes are restored however the process ends, by
 // a signal or a crash too, and while it is stopped by Ctrl-Z.
 void terminal_set_mode(enum terminal_mode mode);
@@ -64,6 +66,10 @@ bool terminal_is_tty(int fd);
 // Whether $TERM names a terminal that understands escape sequences.
 bool terminal_obeys_escapes(void);
 
+// Whether stderr is a terminal that shows colours, and whose user wants them ($NO_COLOR).
+bool terminal_has_colours(void);
+// Prints a text on stderr as terminal_note does, dimmed where there are colours.
+void terminal_aside(const char *text);
 // Prints a line on stderr, filtered, and on a terminal broken between words.
 void terminal_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
