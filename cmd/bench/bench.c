@@ -378,10 +378,12 @@ static int run_test(struct bench *b, struct bench_row *r, struct error *err)
 
 // --- all tests ---
 
-static int print(struct text *out, struct error *err)
+static int print(struct text *out, int format, struct error *err)
 {
-    int status = out->failed ? fail(err, E_MEMORY, "no memory for a table")
-                             : terminal_write_untrusted((struct str){out->data, out->size}, err);
+    const struct str text = {out->data, out->size};
+    int status = out->failed          ? fail(err, E_MEMORY, "no memory for a table")
+                 : format == BENCH_MD ? terminal_write_table(text, err)
+                                      : terminal_write_untrusted(text, err);
     text_free(out);
     return status;
 }
@@ -399,7 +401,7 @@ static int add_row(struct bench *b, const struct bench_row *r, struct error *err
     b->rows[b->n_rows++] = *r;
     struct text out = {0};
     bench_print_row((enum bench_format)b->o->bench_output, &b->layout, &b->rows[b->n_rows - 1], b->n_rows == 1, &out);
-    return print(&out, err);
+    return print(&out, b->o->bench_output, err);
 }
 
 static int run_tests(struct bench *b, const struct bench_row *setting, struct error *err)
@@ -510,7 +512,7 @@ static int print_head(struct bench *b, struct error *err)
     b->head_is_printed = true;
     choose_layout(b);
     bench_print_head((enum bench_format)b->o->bench_output, &b->layout, &head);
-    int status = print(&head, err);
+    int status = print(&head, b->o->bench_output, err);
     text_free(&head);
     return status;
 }
@@ -627,7 +629,7 @@ static int sum_up(struct bench *b, struct error *err)
         status = bench_save(o->bench_save, b->rows, b->n_rows, err);
     load_note_text(&compared);
     if (!status)
-        status = print(&out, err);
+        status = print(&out, o->bench_output, err);
     text_free(&out);
     if (!status && n_slower < 0)
         return fail(err, E_ITEMS, "--against %s: none of these tests was kept: nothing is compared", o->bench_against);

@@ -264,6 +264,17 @@ static size_t least_important(const struct bench_layout *l)
     return least;
 }
 
+// Where not all columns have room, one column says which ceiling binds, as in the table without -v, in place of three.
+static void bind_in_one(struct bench_layout *l)
+{
+    for (size_t i = 0; i < COUNT_OF(columns); i++) {
+        if (columns[i].print == cell_bytes || columns[i].print == cell_products || columns[i].print == cell_bound)
+            l->columns &= ~(1u << i);
+        if (columns[i].print == cell_ceiling)
+            l->columns |= 1u << i;
+    }
+}
+
 struct bench_layout bench_layout_choose(const struct bench_view *v)
 {
     struct bench_layout l = {.model_width = MODEL_LEAST, .label_width = MAX(v->label_width, LABEL_LEAST)};
@@ -273,6 +284,8 @@ struct bench_layout bench_layout_choose(const struct bench_view *v)
         l.columns |= (columns[i].shown & (v->shown | BENCH_SHOW_ALWAYS)) ? 1u << i : 0;
         l.kept |= kept ? 1u << i : 0;
     }
+    if (v->shown & BENCH_SHOW_VERBOSE && v->limit && table_width(&l) > v->limit)
+        bind_in_one(&l);
     for (size_t i; v->limit && table_width(&l) > v->limit && (i = least_important(&l)) < COUNT_OF(columns);) {
         // only the model's own name is left: it is cut further before it leaves
         if (!columns[i].print && l.model_width > LABEL_LEAST)
