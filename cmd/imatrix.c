@@ -1,6 +1,7 @@
 // quern imatrix: measures the inputs of each matrix over a text, column by column, for quern quantize --imatrix.
 #include "cmd/input.h"
 #include "cmd/load.h"
+#include "cmd/outputs.h"
 #include "cmd/terminal/progress.h"
 #include "cmd/terminal/terminal.h"
 #include "engine/quantize/importance_collector.h"
@@ -133,6 +134,8 @@ static int imatrix(const struct options *o, struct error *err)
     struct collection c = {.o = o};
     if (!o->out)
         return fail(err, E_USAGE, "imatrix needs -o FILE");
+    if (outputs_check_options(o, o->model, err))
+        return -1;
     bool with_text = o->file || o->prompt || o->args.n || !o->in_files.n;
     int status = 0;
     if (with_text) {

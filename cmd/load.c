@@ -2,6 +2,7 @@
 // the context grows to what the verb wants. Also here: the folder in which compiled GPU kernels are kept, the
 // registration of mapped model files with the terminal's fault handler, and the printing of tapped values.
 #include "cmd/load.h"
+#include "cmd/outputs.h"
 #include "cmd/terminal/terminal.h"
 
 #include <stdio.h>
@@ -10,6 +11,8 @@
 
 const char *load_path(const struct options *o, struct error *err)
 {
+    if (outputs_check_options(o, o->model, err))
+        return NULL;
     if (o->model)
         return o->model;
     if (model_has_builtin())
@@ -92,7 +95,7 @@ int load_model(struct loaded *l, const struct options *o, struct error *err)
     progress_wait_begin(&wait, "loading the model");
     int status = model_open(&l->model, &options, err);
     progress_wait_end(&wait);
-    if (status)
+    if (status || outputs_check_options_model(o, l->model->file, err))
         return -1;
     l->name = o->model_name ? o->model_name : gguf_path(l->model->file, 0);
     for (int i = 0; i < gguf_n_shards(l->model->file); i++) {

@@ -19,7 +19,8 @@ struct loaded {
 };
 
 // The model to open: -m, else $QUERN_MODEL, else MODEL_BUILTIN. NULL with an error that says how to get a model if
-// this build has no built-in one. The string belongs to the options.
+// this build has no built-in one, or that names an output of the flags that is one of their inputs. The string belongs
+// to the options.
 const char *load_path(const struct options *o, struct error *err);
 struct machine_options load_machine_options(const struct options *o);
 // Opens the model. With -v it prints what was chosen and why.

@@ -1,5 +1,5 @@
 // quern quantize: writes a model in fewer bits.
-#include "cmd/options.h"
+#include "cmd/outputs.h"
 #include "cmd/terminal/progress.h"
 #include "cmd/terminal/terminal.h"
 #include "engine/clock.h"
@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
-#include <sys/stat.h>
 
 struct job {
     const struct options *o;
@@ -187,21 +186,9 @@ static int open_all(struct job *j, struct error *err)
     return machine_open_cpu(&j->machine, &machine, err);
 }
 
-// The output must not replace a file of the input, under whatever name.
-static int check_output(const struct job *j, struct error *err)
-{
-    struct stat out, in;
-    if (!j->out || stat(j->out, &out))
-        return 0;
-    for (int i = 0; i < gguf_n_shards(j->file); i++)
-        if (!stat(gguf_path(j->file, i), &in) && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
-            return fail(err, E_USAGE, "%s is the input; the output needs a name of its own", j->out);
-    return 0;
-}
-
 static int work(struct job *j, const struct quantize_options *q, struct error *err)
 {
-    if (check_output(j, err))
+    if (outputs_check_model(j->out, j->file, err) || outputs_check(j->out, j->o->imatrix, err))
         return -1;
     if (quantizer_plan(&j->quantizer, j->file, j->machine, q, err))
         return -1;

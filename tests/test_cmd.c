@@ -220,7 +220,7 @@ Test(cmd, quantize_never_replaces_its_input)
     run(&r, "quantize", tiny_f32, tiny_f32, "Q8_0", NULL);
     check_error(&r, 2, "is the input");
     run(&r, "quantize", tiny_f32, link, "Q8_0", NULL);
-    check_error(&r, 2, "link.gguf is the input");
+    check_error(&r, 2, "link.gguf: is the input");
     run(&r, "quantize", link, tiny_f32, "Q8_0", NULL);
     check_error(&r, 2, "is the input");
     cr_assert_eq(stat(tiny_f32, &after), 0);

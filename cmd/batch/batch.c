@@ -6,6 +6,7 @@
 #include "cmd/batch/batch_shard.h"
 #include "cmd/batch/batch_tally.h"
 #include "cmd/load.h"
+#include "cmd/outputs.h"
 #include "cmd/terminal/progress.h"
 #include "cmd/terminal/terminal.h"
 #include "engine/clock.h"
@@ -181,7 +182,8 @@ static int open_all(struct batch *b, struct error *err)
     if (b->o->out && !(b->out_path = batch_shard_path(b->shard, b->o->out)))
         return fail(err, E_MEMORY, "no memory for a path");
     // the model is opened before the input is read, so that a mistyped name is reported at once
-    if (!load_path(b->o, err) || load_model(&b->l, b->o, err) || open_input(b, err))
+    if (outputs_check(b->out_path, b->o->args.n ? b->o->args.at[0] : NULL, err) || !load_path(b->o, err) ||
+        load_model(&b->l, b->o, err) || outputs_check_model(b->out_path, b->l.model->file, err) || open_input(b, err))
         return -1;
     if (sampling_take(&b->sampling, b->o, b->l.model, err) ||
         batch_context_open(&b->context, b->l.model, b->o, &b->sampling, b->l.model->n_ctx, err))

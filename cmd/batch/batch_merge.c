@@ -4,6 +4,7 @@
 #include "cmd/batch/batch_merge.h"
 #include "cmd/batch/batch_manifest.h"
 #include "cmd/batch/batch_output.h"
+#include "cmd/outputs.h"
 #include "cmd/terminal/terminal.h"
 
 #include <errno.h>
@@ -125,6 +126,8 @@ int batch_merge(const struct option_list *args, bool force, int64_t *n_missing, 
     for (int i = 0; !status && i < m.n_parts; i++)
         if (!strcmp(m.paths[i], out))
             status = fail(err, E_USAGE, "%s: both the output and a part", out);
+        else
+            status = outputs_check(out, m.paths[i], err);
     if (!status && !force && !access(out, F_OK))
         status = fail(err, E_USAGE, "%s: is there already; --force replaces it", out);
     if (!status)
