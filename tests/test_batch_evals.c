@@ -358,6 +358,127 @@ Test(batch_evals, answers_have_the_forms_of_other_engines)
     cJSON_Delete(row);
 }
 
+static void expect_answer(const char *path, int i, const char *what)
+{
+    cJSON *row = row_of(path, i);
+    cr_expect(cJSON_IsNull(at(row, "error")), "%s", what);
+    cJSON_Delete(row);
+}
+
+// What a body asks of an answer that has it anyway, as clients of vLLM send it; error NULL: it is taken.
+static const struct {
+    const char *fields, *error;
+} fixed[] = {
+    {"\"skip_special_tokens\":true,\"spaces_between_special_tokens\":true", NULL},
+    {"\"spaces_between_special_tokens\":false,\"include_stop_str_in_output\":false", NULL},
+    {"\"add_special_tokens\":true,\"use_beam_search\":false,\"logits_processors\":null", NULL},
+    {"\"logits_processors\":[],\"best_of\":1", NULL},
+    {"\"n\":2,\"best_of\":2", NULL},
+    {"\"n\":2,\"best_of\":1", NULL},
+    {"\"skip_special_tokens\":false", "skip_special_tokens: the text of an answer has no special tokens"},
+    {"\"include_stop_str_in_output\":true", "include_stop_str_in_output: an answer ends before"},
+    {"\"add_special_tokens\":false", "add_special_tokens: a prompt begins as the tokenizer says"},
+    {"\"use_beam_search\":true", "use_beam_search: answers are sampled"},
+    {"\"stream\":true", "stream: a batch does not stream"},
+    {"\"logits_processors\":[\"a\"]", "logits_processors: a row cannot bring code"},
+    {"\"best_of\":3", "best_of: 3, where n is 1"},
+    {"\"spaces_between_special_tokens\":1", "spaces_between_special_tokens: integer where true or false is wanted"},
+};
+
+Test(batch_evals, what_holds_anyway_may_be_asked_for)
+{
+    enum { N = COUNT_OF(fixed) };
+    FILE *f = fopen("in.jsonl", "w");
+    for (int i = 0; i < 2 * N; i++)
+        fprintf(f, "{%s,\"max_tokens\":1,%s}\n",
+                i < N ? "\"prompt\":\"x\"" : "\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]",
+                fixed[i % N].fields);
+    fclose(f);
+    cr_assert_eq(shell("$Q batch in.jsonl -o out --chat-template chatml"), 1);
+    for (int i = 0; i < 2 * N; i++) {
+        if (fixed[i % N].error)
+            expect_error("out", i + 1, "invalid_request", fixed[i % N].error);
+        else
+            expect_answer("out", i + 1, fixed[i % N].fields);
+    }
+    cr_assert_eq(shell("grep -v -e best_of -e ':1}' in.jsonl >few.jsonl; $Q batch few.jsonl -o few --chat-template "
+                       "chatml --ignore-unknown"),
+                 0);
+}
+
+// Null is what clients write for a field that they do not set.
+Test(batch_evals, null_is_as_no_field)
+{
+    static const char *const fields[] = {"user",
+                                         "metadata",
+                                         "stream",
+                                         "stream_options",
+                                         "temperature",
+                                         "top_p",
+                                         "top_k",
+                                         "min_p",
+                                         "frequency_penalty",
+                                         "presence_penalty",
+                                         "repeat_penalty",
+                                         "repetition_penalty",
+                                         "max_completion_tokens",
+                                         "min_tokens",
+                                         "stop",
+                                         "stop_token_ids",
+                                         "seed",
+                                         "n",
+                                         "best_of",
+                                         "use_beam_search",
+                                         "logits_processors",
+                                         "skip_special_tokens",
+                                         "spaces_between_special_tokens",
+                                         "include_stop_str_in_output",
+                                         "add_special_tokens",
+                                         "echo",
+                                         "suffix",
+                                         "tools",
+                                         "tool_choice",
+                                         "parallel_tool_calls",
+                                         "reasoning_effort",
+                                         "chat_template_kwargs",
+                                         "logprobs",
+                                         "top_logprobs",
+                                         "prompt_logprobs",
+                                         "logit_bias",
+                                         "response_format",
+                                         "guided_json",
+                                         "guided_grammar",
+                                         "guided_regex",
+                                         "guided_choice",
+                                         "grammar",
+                                         "structured_outputs",
+                                         "add_generation_prompt",
+                                         "continue_final_message",
+                                         "ignore_eos",
+                                         "return_token_ids",
+                                         "model",
+                                         "what_nobody_knows"};
+    FILE *f = fopen("in.jsonl", "w");
+    for (int i = 0; i < 4; i++) {
+        fprintf(f, "{\"custom_id\":\"%d\",\"url\":\"/v1/%s\",\"body\":{\"max_tokens\":3", i,
+                i < 2 ? "completions" : "chat/completions");
+        for (size_t k = 0; i % 2 && k < COUNT_OF(fields); k++)
+            fprintf(f, ",\"%s\":null", fields[k]);
+        fputs(i < 2 ? ",\"prompt\":\"x\",\"messages\":null}}\n"
+                    : ",\"prompt\":null,\"messages\":[{\"role\":\"user\",\"content\":\"x\",\"tool_calls\":null}]}}\n",
+              f);
+    }
+    fclose(f);
+    cr_assert_eq(shell("$Q batch in.jsonl -o out --chat-template chatml --temp 0"), 0);
+    for (int i = 1; i < 4; i += 2) {
+        cJSON *with = row_of("out", i), *without = row_of("out", i + 1);
+        cr_assert(cJSON_Compare(at(choice_of(with, 0), i == 1 ? "text" : "message"),
+                                at(choice_of(without, 0), i == 1 ? "text" : "message"), true));
+        cJSON_Delete(with);
+        cJSON_Delete(without);
+    }
+}
+
 // --- tools ---
 
 // Templates whose calls have a form of their own, and one without.

@@ -95,7 +95,13 @@ static const struct {
     {"stop_token_ids", IN_BOTH},
     {"seed", IN_BOTH},
     {"n", IN_BOTH},
-    {"best_of", IN_COMPLETION},
+    {"best_of", IN_BOTH},
+    {"use_beam_search", IN_BOTH},
+    {"logits_processors", IN_BOTH},
+    {"skip_special_tokens", IN_BOTH},
+    {"spaces_between_special_tokens", IN_BOTH},
+    {"include_stop_str_in_output", IN_BOTH},
+    {"add_special_tokens", IN_BOTH},
     {"echo", IN_COMPLETION},
     {"suffix", IN_COMPLETION},
     {"prompt", IN_COMPLETION},
@@ -140,21 +146,47 @@ static int check_fields(const struct value *body, enum row_kind kind, bool ignor
     return 0;
 }
 
-// Refuses values of fields that ask for something quern does not do.
-static int check_refused(const struct value *body, const struct row_settings *s, struct error *err)
+// Flags that clients send with the value that holds anyway, which is taken. The other one is refused with the reason.
+static const struct {
+    const char *name;
+    bool holds;
+    const char *why;
+} fixed_flags[] = {
+    {"stream", false, "a batch does not stream"},
+    {"use_beam_search", false, "answers are sampled, there is no beam search"},
+    {"skip_special_tokens", true, "the text of an answer has no special tokens; return_token_ids gives their ids"},
+    {"include_stop_str_in_output", false, "an answer ends before its stop string"},
+    {"add_special_tokens", true, "a prompt begins as the tokenizer says; one that is a list of ids is taken as it is"},
+};
+
+static int check_fixed_flags(const struct value *body, bool ignore_others, struct error *err)
 {
-    bool stream = false;
-    int64_t best_of = s->n;
-    const struct value *suffix = body_get(body, "suffix");
-    if (body_take_bool(body, "stream", &stream, err) ||
+    for (size_t i = 0; i < COUNT_OF(fixed_flags); i++) {
+        bool value = fixed_flags[i].holds;
+        if (body_take_bool(body, fixed_flags[i].name, &value, err))
+            return -1;
+        if (value != fixed_flags[i].holds && !ignore_others)
+            return fail(err, E_USAGE, "%s: %s", fixed_flags[i].name, fixed_flags[i].why);
+    }
+    bool unused; // an answer's text has no special tokens between which there could be spaces
+    return body_take_bool(body, "spaces_between_special_tokens", &unused, err);
+}
+
+// Refuses values of fields that ask for something quern does not do.
+static int check_refused(const struct batch_row *row, const struct value *body, struct error *err)
+{
+    int64_t n = row->settings.n, best_of = n;
+    const struct value *suffix = body_get(body, "suffix"), *processors = body_get(body, "logits_processors");
+    if (check_fixed_flags(body, row->ignore_unknown, err) ||
         body_take_integer(body, "best_of", 1, ROW_SAMPLES_MOST, &best_of, err))
         return -1;
-    if (stream)
-        return fail(err, E_USAGE, "stream: a batch does not stream");
-    if (best_of != s->n)
-        return fail(err, E_USAGE, "best_of: only the same as n is supported");
+    if (best_of != n && best_of != 1)
+        return fail(err, E_USAGE, "best_of: %lld, where n is %lld: every answer is given, none is chosen",
+                    (long long)best_of, (long long)n);
     if (suffix && !(suffix->kind == VALUE_STRING && !suffix->text.len))
         return fail(err, E_USAGE, "suffix: not supported");
+    if (processors && !row->ignore_unknown && !(processors->kind == VALUE_LIST && !processors->list->n))
+        return fail(err, E_USAGE, "logits_processors: a row cannot bring code");
     return 0;
 }
 
@@ -200,7 +232,7 @@ static int take_settings(struct batch_row *row, const struct value *body, struct
     if (s->max_tokens >= 0 && s->min_tokens > s->max_tokens)
         return fail(err, E_USAGE, "min_tokens: %lld, where max_tokens is %lld", (long long)s->min_tokens,
                     (long long)s->max_tokens);
-    return take_seed(body, s, err) || take_logprobs(body, row->kind, s, err) || check_refused(body, s, err);
+    return take_seed(body, s, err) || take_logprobs(body, row->kind, s, err) || check_refused(row, body, err);
 }
 
 static bool are_ids(const struct value *list)
