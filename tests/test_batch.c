@@ -182,6 +182,22 @@ Test(batch, a_template_writes_the_same_prompt_as_the_words_that_it_stands_for)
     cr_assert(same_files("a", "b"));
 }
 
+// The fields of a row show that a table was cut at the wrong separator.
+Test(batch, a_field_that_a_template_lacks_is_named_with_those_there_are)
+{
+    write_text("a.csv", "title;text;label\none;two;three\n");
+    write_text("b.jsonl", "{\"a\":1,\"b\":2,\"c\":3,\"d\":4,\"e\":5,\"f\":6,\"g\":7}\n{}\n");
+    cr_assert_eq(shell("$Q batch a.csv -o a --template '{{ text }}'"), 1);
+    expect_error("a", 1, "invalid_request", "no field \" text \"; it has \"title;text;label\"");
+    cr_assert_eq(shell("$Q batch b.jsonl -o b --template '{{text}}'"), 1);
+    expect_error("b", 1, "invalid_request",
+                 "no field \"text\"; it has \"a\", \"b\", \"c\", \"d\", \"e\", \"f\" and others");
+    expect_error("b", 2, "invalid_request", "no field \"text\"");
+    write_text("long.csv", "0123456789012345678901234567890123456789012345678901234567\xe2\x82\xac\xe2\x82\xac\nx\n");
+    cr_assert_eq(shell("$Q batch long.csv -o long --template '{{text}}'"), 1);
+    expect_error("long", 1, "invalid_request", "34567..\"");
+}
+
 Test(batch, every_failure_is_a_row_and_the_others_are_answered)
 {
     static const struct {
@@ -215,6 +231,10 @@ Test(batch, every_failure_is_a_row_and_the_others_are_answered)
         {"{\"custom_id\":\"12\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":\"a\",\"max_tokens\":2147483647}}",
          "invalid_request", "max_tokens: 2147483647: from 0 to 1073741824"},
         {"{\"what\":1}", "invalid_request", "neither a batch line"},
+        {"{\"prompt\":\"a\",\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}", "invalid_request",
+         "a body has one of prompt and messages"},
+        {"{\"custom_id\":\"13\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":\"a\",\"messages\":[]}}",
+         "invalid_request", "a body has one of prompt and messages"},
         {"{\"custom_id\":\"last\",\"url\":\"/v1/completions\",\"body\":{\"prompt\":\"b\",\"max_tokens\":1}}", NULL,
          NULL},
     };
@@ -227,7 +247,7 @@ Test(batch, every_failure_is_a_row_and_the_others_are_answered)
     fputs("\"}}\n", f);
     fclose(f);
     cr_assert_eq(shell("$Q batch in.jsonl -o out"), 1);
-    expect_says("err", "19 rows failed");
+    expect_says("err", "21 rows failed");
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         if (cases[i].code)
             expect_error("out", (int)i + 1, cases[i].code, cases[i].text);

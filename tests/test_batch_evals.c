@@ -329,7 +329,7 @@ Test(batch_evals, answers_have_the_forms_of_other_engines)
         {"\"guided_regex\":7", NULL, "guided_regex: integer where a string is wanted"},
         {"\"grammar\":\"root := x\"", NULL, "grammar: line 1"},
         {"\"grammar\":\"\"", NULL, "grammar: an empty string"},
-        {"\"guided_choice\":[]", NULL, "guided_choice: array where a list of strings is wanted"},
+        {"\"guided_choice\":[]", NULL, "guided_choice: an empty list"},
         {"\"guided_choice\":[1]", NULL, "guided_choice: integer where a string is wanted"},
         {"\"guided_choice\":[\"a\"],\"guided_regex\":\"a\"", NULL, "the body asks for another form"},
         {"\"structured_outputs\":{\"regex\":\"a\",\"choice\":[\"b\"]}", NULL,

@@ -135,6 +135,8 @@ static int check_fields(const struct value *body, enum row_kind kind, bool ignor
 {
     static const unsigned bits[] = {
         [ROW_COMPLETION] = IN_COMPLETION, [ROW_CHAT] = IN_CHAT, [ROW_EMBEDDING] = IN_EMBEDDING};
+    if (!ignore_unknown && body_get(body, "prompt") && body_get(body, "messages"))
+        return fail(err, E_USAGE, "a body has one of prompt and messages, this one has both");
     for (size_t i = 0; i < body->dict->n; i++) {
         const struct value_entry *e = &body->dict->entries[i];
         bool known = e->value.kind == VALUE_NONE || ignore_unknown;

@@ -109,8 +109,10 @@ static int take_regex(struct batch_row *row, const char *name, const struct valu
 
 static int take_choice(struct batch_row *row, const char *name, const struct value *v, struct error *err)
 {
-    if (v->kind != VALUE_LIST || !v->list->n)
+    if (v->kind != VALUE_LIST)
         return body_wrong_kind(name, v, "a list of strings", err);
+    if (!v->list->n)
+        return fail(err, E_USAGE, "%s: an empty list", name);
     for (size_t i = 0; i < v->list->n; i++)
         if (check_text(name, &v->list->items[i], err))
             return -1;

@@ -58,6 +58,36 @@ static const struct value *field_of(const struct value *fields, struct str name)
     return value_get_str(fields, name);
 }
 
+// Appends at most so many bytes of a name, up to the end of a character.
+static void append_beginning(struct text *out, struct str name)
+{
+    enum { BYTES_MOST = 60 };
+    size_t n = MIN(name.len, (size_t)BYTES_MOST);
+    while (n < name.len && n && ((uint8_t)name.data[n] & 0xc0) == 0x80)
+        n--;
+    text_append(out, (struct str){name.data, n});
+    text_print(out, n < name.len ? ".." : "");
+}
+
+// Fails for a name that no field has, and shows some that there are: a table that was cut at the wrong separator has one
+// field with the names of all.
+static int no_field(const struct value *fields, struct str name, struct error *err)
+{
+    enum { SHOWN = 6 };
+    struct text names = {0};
+    const size_t n = value_count(fields);
+    for (size_t i = 0; i < MIN(n, (size_t)SHOWN); i++) {
+        text_print(&names, "%s\"", i ? ", " : "");
+        append_beginning(&names, fields->dict->entries[i].key.text);
+        text_print(&names, "\"");
+    }
+    const bool known = names.size && !names.failed;
+    fail(err, E_USAGE, "--template: the row has no field \"%.*s\"%s%.*s%s", STR_ARG(name), known ? "; it has " : "",
+         known ? (int)names.size : 0, known ? names.data : "", known && n > SHOWN ? " and others" : "");
+    text_free(&names);
+    return -1;
+}
+
 static int fill_template(const struct value *fields, struct str form, struct text *out, struct error *err)
 {
     while (form.len) {
@@ -69,7 +99,7 @@ static int fill_template(const struct value *fields, struct str form, struct tex
         struct str name = {open + 2, (size_t)(close - open) - 2};
         const struct value *v = field_of(fields, name);
         if (!v)
-            return fail(err, E_USAGE, "--template: the row has no field \"%.*s\"", STR_ARG(name));
+            return no_field(fields, name, err);
         if (v->kind == VALUE_STRING)
             text_append(out, v->text);
         else if (json_write_text(v, NULL, out, err))
