@@ -479,6 +479,35 @@ Test(batch_evals, null_is_as_no_field)
     }
 }
 
+// A template would write an empty turn of it, and the model would answer that.
+Test(batch_evals, a_message_without_content_fails)
+{
+    static const struct {
+        const char *messages, *error; // error NULL: answered
+    } cases[] = {
+        {"{\"role\":\"user\",\"content\":null}", "messages[0]: no content"},
+        {"{\"role\":\"user\"}", "messages[0]: no content"},
+        {"{\"role\":\"user\",\"content\":[]}", "messages[0]: no content"},
+        {"{\"role\":\"system\",\"content\":null},{\"role\":\"user\",\"content\":\"a\"}", "messages[0]: no content"},
+        {"{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"developer\"}", "messages[1]: no content"},
+        {"{\"role\":\"user\",\"content\":\"\"}", NULL},
+        {"{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":null},"
+         "{\"role\":\"user\",\"content\":\"b\"}",
+         NULL},
+    };
+    FILE *f = fopen("in.jsonl", "w");
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        fprintf(f, "{\"messages\":[%s],\"max_tokens\":1}\n", cases[i].messages);
+    fclose(f);
+    cr_assert_eq(shell("$Q batch in.jsonl -o out --chat-template chatml"), 1);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        if (cases[i].error)
+            expect_error("out", (int)i + 1, "invalid_request", cases[i].error);
+        else
+            expect_answer("out", (int)i + 1, cases[i].messages);
+    }
+}
+
 // --- tools ---
 
 // Templates whose calls have a form of their own, and one without.

@@ -265,13 +265,27 @@ static int check_prompt(const struct value *v, struct error *err)
     return 0;
 }
 
+// Whether a message says nothing where it has to: a template would write an empty turn. An empty string is the user's
+// choice, an assistant may have called tools or be silent, and what other roles have is the template's affair.
+static bool lacks_content(const struct value *message)
+{
+    const struct value *role = value_get(message, "role"), *content = body_get(message, "content");
+    if (!str_equal_z(role->text, "user") && !str_equal_z(role->text, "system") && !str_equal_z(role->text, "developer"))
+        return false;
+    return !value_count(value_get(message, "tool_calls")) &&
+           (!content || (content->kind == VALUE_LIST && !content->list->n));
+}
+
 static int check_messages(const struct value *v, struct error *err)
 {
     if (!value_is(v, VALUE_LIST) || !v->list->n)
         return fail(err, E_USAGE, "messages: a list of {role, content} is wanted");
-    for (size_t i = 0; i < v->list->n; i++)
+    for (size_t i = 0; i < v->list->n; i++) {
         if (!value_is(value_get(&v->list->items[i], "role"), VALUE_STRING))
             return fail(err, E_USAGE, "messages[%zu]: no object with a role", i);
+        if (lacks_content(&v->list->items[i]))
+            return fail(err, E_USAGE, "messages[%zu]: no content", i);
+    }
     return 0;
 }
 
