@@ -464,7 +464,8 @@ Test(batch, what_is_done_is_not_computed_again_and_other_parameters_are_refused)
     cr_assert_eq(shell("$Q batch in -o out --format jsonl"), 1);
     shell("cp out before");
     cr_assert_eq(shell("$Q batch in -o out --format jsonl"), 1);
-    expect_says("err", "0 rows in");
+    cr_assert_eq(count_lines("err"), 1);
+    expect_says("err", "quern: nothing to do: all 20 rows are in out, but 1 of them failed, --retry-errors computes");
     cr_assert(same_files("out", "before"));
     cr_assert_eq(shell("$Q batch in -o out --format jsonl --temp 0.3"), 2);
     expect_says("err", "begun with --temp (not given), now 0.3");
@@ -490,6 +491,7 @@ Test(batch, torn_tails_are_dropped_and_the_rest_is_done_again)
     shell("cp whole out; cp whole.manifest out.manifest; truncate -s -30 out");
     cr_assert_eq(shell("$Q batch in -o out --format jsonl"), 1);
     expect_says("err", "1 rows in");
+    expect_says("err", "1 rows failed, 1 of them in earlier runs; see");
     cr_assert(same_files("out", "whole"));
     // out of order in the journal, its last line torn
     shell("head -n 5 whole >out; (tail -n 3 whole; sed -n 9p whole; sed -n 7p whole | head -c 60) >out.journal");

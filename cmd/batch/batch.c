@@ -458,10 +458,22 @@ static void note_verbose(struct batch *b, const struct scheduler_stats *s, doubl
                   (double)syncs.n_rows / (double)MAX(syncs.n, 1), syncs.ms / (double)MAX(syncs.n, 1), syncs.worst_ms);
 }
 
+// Whether all rows were in the output before.
+static bool had_nothing_to_do(const struct batch *b)
+{
+    return !b->n_fed && !b->stopping && batch_output_n_done(b->output) > 0;
+}
+
 static void note_result(struct batch *b)
 {
     struct scheduler_stats s = scheduler_stats(b->scheduler);
     double ms = clock_ms() - b->start_ms;
+    if (had_nothing_to_do(b)) {
+        if (!batch_output_n_failed(b->output)) // else the error says it
+            terminal_note("quern: nothing to do: all %lld rows are in %s", (long long)batch_output_n_done(b->output),
+                          b->out_path);
+        return;
+    }
     terminal_note("quern: %lld rows in %.1f s, %lld failed; %lld prompt tokens, %lld of them shared; %lld generated; "
                   "%.1f tokens/s",
                   (long long)b->n_rows, ms / 1e3, (long long)b->n_errors, (long long)s.n_prompt, (long long)s.n_reused,
@@ -475,6 +487,19 @@ static void note_result(struct batch *b)
         note_verbose(b, &s, ms);
 }
 
+static int fail_for_rows(const struct batch *b, struct error *err)
+{
+    const long long n = batch_output_n_failed(b->output), before = n - b->n_errors;
+    const char *again = batch_output_is_regular(b->output) ? ", --retry-errors computes them again" : "";
+    char of_them[64] = "";
+    if (had_nothing_to_do(b))
+        return fail(err, E_ITEMS, "nothing to do: all %lld rows are in %s, but %lld of them failed%s",
+                    (long long)batch_output_n_done(b->output), b->out_path, n, again);
+    if (before > 0)
+        snprintf(of_them, sizeof of_them, ", %lld of them in earlier runs", before);
+    return fail(err, E_ITEMS, "%lld rows failed%s; see their errors in %s%s", n, of_them, b->out_path, again);
+}
+
 static int result_of(struct batch *b, struct error *err)
 {
     const char *resume = batch_output_is_regular(b->output) ? "; the same command goes on" : "";
@@ -484,11 +509,7 @@ static int result_of(struct batch *b, struct error *err)
     if (b->too_many_errors)
         return fail(err, E_ITEMS, "%lld rows failed, more than --max-errors %lld%s", (long long)b->n_errors,
                     (long long)b->o->max_errors, resume);
-    if (batch_output_n_failed(b->output))
-        return fail(err, E_ITEMS, "%lld rows failed; see their errors in %s%s",
-                    (long long)batch_output_n_failed(b->output), b->out_path,
-                    *resume ? ", --retry-errors computes them again" : "");
-    return 0;
+    return batch_output_n_failed(b->output) ? fail_for_rows(b, err) : 0;
 }
 
 // --- dry run ---
