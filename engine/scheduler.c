@@ -244,6 +244,14 @@ bool scheduler_is_idle(const struct scheduler *q)
     return !q->n_open;
 }
 
+int scheduler_n_begun(const struct scheduler *q)
+{
+    int n = q->n_running;
+    for (const struct lane *l = q->first; l; l = l->next)
+        n += l->request->start_ms != 0;
+    return n;
+}
+
 struct scheduler_stats scheduler_stats(const struct scheduler *q)
 {
     return q->stats;

@@ -95,6 +95,8 @@ int scheduler_add(struct scheduler *q, struct request *r, struct error *err);
 bool scheduler_is_hungry(const struct scheduler *q);
 // Whether no request is in flight.
 bool scheduler_is_idle(const struct scheduler *q);
+// How many samples are not finished of the requests of which one has started: those that scheduler_stop lets continue.
+int scheduler_n_begun(const struct scheduler *q);
 // Finishes with E_INTERRUPTED all requests of which no sample has started; the others continue.
 void scheduler_stop(struct scheduler *q);
 // Runs one step of the session. An error of a single request is stored in that request; -1 means that no request can

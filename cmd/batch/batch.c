@@ -1,5 +1,6 @@
 // quern batch: answers a file of prompts row by row, many at once. A run can be resumed wherever it stopped.
 #include "cmd/batch/batch_ids.h"
+#include "cmd/batch/batch_interrupt.h"
 #include "cmd/batch/batch_job.h"
 #include "cmd/batch/batch_merge.h"
 #include "cmd/batch/batch_output.h"
@@ -434,10 +435,12 @@ static int run_rows(struct batch *b, struct error *err)
     b->start_ms = clock_ms();
     progress_begin(&b->bar, "batch", "t");
     terminal_set_phase(PHASE_ANSWERING);
+    batch_interrupt_watch(batch_output_is_regular(b->output));
     do {
         look_at_interrupt(b);
         if (feed(b, err) || scheduler_step(b->scheduler, err) || take_done(b, err))
             return -1;
+        batch_interrupt_count(scheduler_n_begun(b->scheduler));
         show_progress(b);
     } while (!scheduler_is_idle(b->scheduler) || (!b->ended && !b->stopping));
     progress_end(&b->bar);
