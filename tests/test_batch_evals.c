@@ -396,7 +396,8 @@ Test(batch_evals, what_holds_anyway_may_be_asked_for)
     fclose(f);
     cr_assert_eq(shell("$Q batch in.jsonl -o out --chat-template chatml"), 1);
     for (int i = 0; i < 2 * N; i++) {
-        if (fixed[i % N].error)
+        const bool free_of_it = i >= N && strstr(fixed[i % N].fields, "add_special_tokens\":false"); // in chats
+        if (fixed[i % N].error && !free_of_it)
             expect_error("out", i + 1, "invalid_request", fixed[i % N].error);
         else
             expect_answer("out", i + 1, fixed[i % N].fields);

@@ -161,13 +161,19 @@ static const struct {
     {"add_special_tokens", true, "a prompt begins as the tokenizer says; one that is a list of ids is taken as it is"},
 };
 
+// A chat template makes the whole prompt, and so either value of this flag holds of messages.
+static bool is_free(const struct value *body, const char *name)
+{
+    return !strcmp(name, "add_special_tokens") && body_get(body, "messages");
+}
+
 static int check_fixed_flags(const struct value *body, bool ignore_others, struct error *err)
 {
     for (size_t i = 0; i < COUNT_OF(fixed_flags); i++) {
         bool value = fixed_flags[i].holds;
         if (body_take_bool(body, fixed_flags[i].name, &value, err))
             return -1;
-        if (value != fixed_flags[i].holds && !ignore_others)
+        if (value != fixed_flags[i].holds && !ignore_others && !is_free(body, fixed_flags[i].name))
             return fail(err, E_USAGE, "%s: %s", fixed_flags[i].name, fixed_flags[i].why);
     }
     bool unused; // an answer's text has no special tokens between which there could be spaces

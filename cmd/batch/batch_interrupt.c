@@ -52,7 +52,7 @@ static void say_draining(int number)
     if (n > 0)
         put_number(&l, n);
     put(&l, n <= 0 ? "the answers under way" : n == 1 ? " answer" : " answers");
-    put(&l, number == SIGINT ? "; Ctrl-C again stops at once" : "; a second signal stops at once");
+    put(&l, number == SIGINT ? "; Ctrl-C again stops" : "; a second signal stops");
     put(&l, atomic_load(&can_resume) ? ", and the same command goes on" : "");
     say(&l);
 }
