@@ -37,6 +37,8 @@ void digest_add(struct digest *d, const void *data, size_t n)
     const uint8_t *at = data;
     uint64_t word;
     size_t used = d->n % sizeof d->tail;
+    if (!n) // an empty text may have no address
+        return;
     d->n += n;
     if (used) {
         size_t more = MIN(n, sizeof d->tail - used);
