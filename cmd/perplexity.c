@@ -232,7 +232,7 @@ static void print_json(const struct measurement *m, struct text *out)
     const struct divergence *d = &m->divergence;
     const struct text_windows *w = &m->windows;
     text_print(out, "{\"model\": ");
-    terminal_print_json(out, str_from(gguf_path(m->loaded.model->file, 0)));
+    terminal_print_json(out, str_from(m->loaded.name));
     text_print(out, ", \"n_windows\": %d, \"n_window\": %d, \"step\": %d, \"n_scored\": %lld", w->n, w->n_window,
                w->step, (long long)m->perplexity.n);
     json_estimate(out, "ppl", perplexity_value(&m->perplexity));

@@ -176,7 +176,7 @@ static void print_json(const struct exam *e, struct text *out)
     double low, high;
     choice_tally_interval(&e->tally, &low, &high);
     text_print(out, "{\"model\": ");
-    terminal_print_json(out, str_from(gguf_path(e->loaded.model->file, 0)));
+    terminal_print_json(out, str_from(e->loaded.name));
     text_print(out, ", \"tasks\": \"%s\", \"n_tasks\": %d, \"n_right\": %d, \"accuracy\": %.9g", kinds[e->kind].key,
                e->tally.n, e->tally.n_right, accuracy.value);
     text_print(out, ", \"accuracy_error\": %.9g, \"accuracy_low\": %.9g, \"accuracy_high\": %.9g", accuracy.error, low,

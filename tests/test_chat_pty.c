@@ -440,6 +440,8 @@ Test(chat_pty, commands_do_what_they_say)
     expect_text("at the start only");
     say_and_wait("/set temp 0.25");
     expect_text("[temp: 0.25]");
+    say_and_wait("/set parameter parameter temperature 0.5");
+    expect_text("/set parameter: there is no such flag");
     say_and_wait("/set parameter temperature 0.5");
     expect_text("[temp: 0.5]");
     say_and_wait("/set");

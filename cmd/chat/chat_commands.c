@@ -46,7 +46,7 @@ static void command_clear(struct chat *c, const char *arg)
     (void)arg;
     dialogue_cut(&c->dialogue, 0);
     text_free(&c->attached);
-    chat_note(c, "[the dialogue is empty]");
+    chat_note("[the dialogue is empty]");
 }
 
 static void command_regen(struct chat *c, const char *arg)
@@ -54,7 +54,7 @@ static void command_regen(struct chat *c, const char *arg)
     (void)arg;
     size_t question = dialogue_last_question(&c->dialogue);
     if (question == c->dialogue.n) {
-        chat_note(c, "[there is nothing to answer]");
+        chat_note("[there is nothing to answer]");
         return;
     }
     // the old answer is dropped only after a new one is complete
@@ -90,11 +90,11 @@ static void command_undo(struct chat *c, const char *arg)
     (void)arg;
     size_t question = dialogue_last_question(&c->dialogue);
     if (question == c->dialogue.n) {
-        chat_note(c, "[there is nothing to take back]");
+        chat_note("[there is nothing to take back]");
         return;
     }
     const struct str text = c->dialogue.messages[question].content, shown = chat_opening(text);
-    chat_note(c, "[taken back: %.*s%s]", STR_ARG(shown), shown.len < text.len ? "..." : "");
+    chat_note("[taken back: %.*s%s]", STR_ARG(shown), shown.len < text.len ? "..." : "");
     dialogue_cut(&c->dialogue, question);
 }
 
@@ -102,11 +102,11 @@ static void command_system(struct chat *c, const char *arg)
 {
     struct error err;
     if (!*arg)
-        chat_note(c, "%s", c->dialogue.system.len ? c->dialogue.system.data : "[there is no system prompt]");
+        chat_note("%s", c->dialogue.system.len ? c->dialogue.system.data : "[there is no system prompt]");
     else if (dialogue_set_system(&c->dialogue, str_from(strcmp(arg, "-") ? arg : ""), &err))
         complain(c, &err);
     else
-        chat_note(c, "[the system prompt is %s]", strcmp(arg, "-") ? "set" : "taken away");
+        chat_note("[the system prompt is %s]", strcmp(arg, "-") ? "set" : "taken away");
 }
 
 static void command_bye(struct chat *c, const char *arg)
@@ -166,7 +166,7 @@ static void confirm_setting(const struct chat *c, enum option_number number)
     struct text out = {0};
     print_setting(c, number, &out);
     if (!out.failed)
-        chat_note(c, "[%s:%.*s]", options_name(number), (int)MIN(out.size, (size_t)400), out.data);
+        chat_note("[%s:%.*s]", options_name(number), (int)MIN(out.size, (size_t)400), out.data);
     text_free(&out);
 }
 
@@ -204,6 +204,8 @@ static void command_set(struct chat *c, const char *arg)
 {
     struct error err;
     char name[64];
+    if (!strncmp(arg, "parameter ", 10)) // as in Ollama: /set parameter temperature 0.5
+        arg += 10 + strspn(arg + 10, " \t");
     size_t n = strcspn(arg, " \t=");
     snprintf(name, sizeof name, "%.*s", (int)MIN(n, sizeof name - 1), arg);
     const char *value = arg + n + strspn(arg + n, " \t=");
@@ -213,10 +215,6 @@ static void command_set(struct chat *c, const char *arg)
     }
     if (!strcmp(name, "system")) {
         command_system(c, value);
-        return;
-    }
-    if (!strcmp(name, "parameter")) { // as in Ollama: /set parameter temperature 0.5
-        command_set(c, value);
         return;
     }
     take_foreign_name(name, sizeof name, &value);
@@ -262,7 +260,7 @@ static int read_text(struct chat *c, const char *path, struct error *err)
         text_append(&c->attached, (struct str){data, size});
         if (size && data[size - 1] != '\n')
             text_append(&c->attached, STR_LIT("\n"));
-        chat_note(c, "[%s: %zu bytes go before your next message]", path, size);
+        chat_note("[%s: %zu bytes go before your next message]", path, size);
     }
     free(data);
     return status;
@@ -300,7 +298,7 @@ static void command_save(struct chat *c, const char *arg)
     if (!path || chat_session_save(c, path, &err))
         complain(c, &err);
     else
-        chat_note(c, "[%zu messages kept in %s]", c->dialogue.n, path);
+        chat_note("[%zu messages kept in %s]", c->dialogue.n, path);
     free(path);
 }
 
@@ -311,7 +309,7 @@ static void command_load(struct chat *c, const char *arg)
     if (!path || chat_session_load(c, path, &err))
         complain(c, &err);
     else
-        chat_note(c, "[%zu messages from %s]", c->dialogue.n, path);
+        chat_note("[%zu messages from %s]", c->dialogue.n, path);
     free(path);
 }
 

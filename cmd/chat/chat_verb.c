@@ -9,14 +9,13 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-void chat_note(const struct chat *c, const char *fmt, ...)
+void chat_note(const char *fmt, ...)
 {
     char text[900];
     va_list args;
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    (void)c;
     terminal_aside(text);
 }
 
@@ -50,8 +49,7 @@ static void note_statistics(struct chat *c, const struct dialogue_result *r)
 {
     if (!(c->console.typed && terminal_is_tty(STDERR_FILENO)) && !c->o->verbose && !c->o->stats)
         return;
-    chat_note(c,
-              "[prompt: %d new of %d tokens, %.1f tokens/s | answer: %lld tokens, %.1f tokens/s | context: %d of %d]",
+    chat_note("[prompt: %d new of %d tokens, %.1f tokens/s | answer: %lld tokens, %.1f tokens/s | context: %d of %d]",
               r->n_computed, r->n_prompt, per_second(r->n_computed, r->prompt_ms), (long long)r->n_generated,
               per_second((double)r->n_steps, r->generate_ms), r->n_context, session_n_ctx(c->l.session));
 }
@@ -61,7 +59,7 @@ static void note_end(struct chat *c, const struct dialogue_result *r)
     if (r->reason == STOP_CONTEXT || r->reason == STOP_LENGTH)
         constrained_note_end(&c->form);
     if (r->reason == STOP_INTERRUPTED && c->console.typed)
-        chat_note(c, "[stopped]");
+        chat_note("[stopped]");
     if (r->reason == STOP_CONTEXT)
         terminal_note("quern: note: the context of %d tokens is full, and the answer is cut: /undo takes back the last "
                       "turn, /clear all; -c N gives more room, --context-shift lets the oldest turns go",
@@ -81,10 +79,9 @@ static void show_prompt(void *arg, bool over)
 static void note_shift(void *arg, size_t n, int n_tokens)
 {
     struct chat_view *v = arg;
-    struct chat *c = chat_of(v);
     if (v->terminal && !v->ended_line)
         terminal_write_fd(STDERR_FILENO, STR_LIT("\n"));
-    chat_note(c, "[context full: the oldest %zu messages, %d tokens, are no longer part of it]", n, n_tokens);
+    chat_note("[context full: the oldest %zu messages, %d tokens, are no longer part of it]", n, n_tokens);
 }
 
 static void count(struct chat *c, const struct dialogue_result *r)
@@ -134,7 +131,7 @@ static void report(struct chat *c, const struct error *err)
 {
     c->failed = true;
     if (err->code == E_INTERRUPTED)
-        chat_note(c, "[stopped before the answer; the message is taken back]");
+        chat_note("[stopped before the answer; the message is taken back]");
     else if (err->text[0])
         terminal_note("quern: %s", err->text);
 }
@@ -191,7 +188,7 @@ static void greet(const struct chat *c)
 {
     if (!c->console.typed || !terminal_is_tty(STDERR_FILENO))
         return;
-    chat_note(c, "%s, context %d tokens. /help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves.", c->l.name,
+    chat_note("%s, context %d tokens. /help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves.", c->l.name,
               session_n_ctx(c->l.session));
 }
 
@@ -206,10 +203,10 @@ static void note_session(const struct chat *c)
     const size_t last = dialogue_last_question(&c->dialogue);
     if (last < c->dialogue.n) {
         const struct str text = c->dialogue.messages[last].content, shown = chat_opening(text);
-        chat_note(c, "[%zu messages from %s go on; the last question was: %.*s%s]", c->dialogue.n, c->session_path,
+        chat_note("[%zu messages from %s go on; the last question was: %.*s%s]", c->dialogue.n, c->session_path,
                   STR_ARG(shown), shown.len < text.len ? "..." : "");
     } else if (c->session_path && (c->console.typed || c->o->verbose)) {
-        chat_note(c, "[a new dialogue, kept in %s]", c->session_path);
+        chat_note("[a new dialogue, kept in %s]", c->session_path);
     }
 }
 
@@ -240,7 +237,7 @@ static int converse(struct chat *c, struct error *err)
         if (status || event == CONSOLE_END)
             break;
         if (event == CONSOLE_INTERRUPT && hinted)
-            chat_note(c, "[Ctrl-D or /bye leaves]");
+            chat_note("[Ctrl-D or /bye leaves]");
         hinted = event == CONSOLE_INTERRUPT;
         if (event == CONSOLE_LINE)
             take_line(c, &line);

@@ -61,7 +61,7 @@ int chat_apply_options(struct chat *c, struct error *err);
 // The beginning of a message, by which a note calls it: at most 60 bytes of its first line, in whole characters.
 struct str chat_opening(struct str text);
 // Prints a line on stderr, dimmed where the terminal can.
-void chat_note(const struct chat *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void chat_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 // --- chat_commands.c ---
 

@@ -12,10 +12,17 @@
 
 enum { TAB = 8, FENCE_MARKS = 3 };
 
+static void begin_word(struct wrap *w)
+{
+    w->word = 0;
+    w->n_bytes = 0;
+}
+
+// hard: the line before ended with a newline of the text.
 static void begin_line(struct wrap *w, bool hard)
 {
-    w->column = w->word = 0;
-    w->n_bytes = 0;
+    begin_word(w);
+    w->column = 0;
     w->held = false;
     if (!hard)
         return;
@@ -58,8 +65,7 @@ static int advanced(const struct wrap *w, int cells)
 static void put_blank(struct wrap *w, struct str blank, struct text *out)
 {
     const int cells = blank.data[0] == '\t' ? TAB - w->column % TAB : 1;
-    w->word = 0;
-    w->n_bytes = 0;
+    begin_word(w);
     w->held |= w->column + cells >= w->columns;
     if (w->held)
         return;
@@ -87,7 +93,7 @@ static void put_cluster(struct wrap *w, struct str cluster, int cells, struct te
         begin_line(w, false);
     }
     if (cells > 1)
-        w->word = 0, w->n_bytes = 0;
+        begin_word(w);
     if (w->column + cells >= w->columns)
         move_word(w, out);
     text_append(out, cluster);
@@ -98,7 +104,7 @@ static void put_cluster(struct wrap *w, struct str cluster, int cells, struct te
     w->word = fits ? w->word + cells : -1;
     w->column = advanced(w, cells);
     if (cells > 1)
-        w->word = 0, w->n_bytes = 0;
+        begin_word(w);
 }
 
 static void put(struct wrap *w, struct str cluster, int cells, struct text *out)
