@@ -239,6 +239,12 @@ static void check_product(const struct product *c)
     check_product_on(80, c, false);
 }
 
+static bool takes_wide(enum dtype t)
+{
+    const struct ptx_matmul m = {.type = t, .n_in = 256, .n_out = 64, .q8 = ptx_takes_q8(t), .target = 80};
+    return ptx_takes_wide(&m, UINT32_MAX);
+}
+
 static uint32_t odd_size(enum dtype t)
 {
     uint32_t block = (uint32_t)dtype_info[t].block;
@@ -318,6 +324,17 @@ Test(ptx_matmul, some_rows_have_the_bits_of_one)
     check_product(&(struct product){DT_Q6_K, 256 * 8, 1, 32, 32, true, false});
 }
 
+// 128 outputs by 128 rows: fewer of them than a CTA has, and more; one block, two and more, and the last one in part.
+Test(ptx_matmul, the_widest_class_has_the_bits_of_one_row)
+{
+    for (size_t i = 0; i < COUNT_OF(types); i++)
+        if (takes_wide(types[i]))
+            check_product(&(struct product){types[i], odd_size(types[i]), 70, 65, PTX_WIDE_ROWS, true, i % 2});
+    check_product(&(struct product){DT_Q4_K, 256 * 5, 130, 129, PTX_WIDE_ROWS, true, true});
+    check_product(&(struct product){DT_Q5_1, 64, 1, 1, PTX_WIDE_ROWS, true, false});
+    check_product(&(struct product){DT_Q6_K, 256 * 4, 33, 200, PTX_WIDE_ROWS, true, false});
+}
+
 // float32 activations: k that is a multiple of 64 or not, a single step, and fewer rows and outputs than a CTA has.
 Test(ptx_matmul, many_rows_of_floats_have_the_bits_of_one)
 {
@@ -333,10 +350,11 @@ Test(ptx_matmul, many_rows_of_floats_have_the_bits_of_one)
 
 Test(ptx_matmul, the_largest_sums_do_not_overflow)
 {
-    static const uint32_t rows[] = {1, 2, 4, PTX_MANY_ROWS, PTX_MANY_ROWS, 8};
+    static const uint32_t rows[] = {1, 2, 4, PTX_MANY_ROWS, PTX_MANY_ROWS, 8, PTX_WIDE_ROWS};
     for (size_t i = 0; i < COUNT_OF(types); i++)
         for (size_t n = 0; n < COUNT_OF(rows) && ptx_takes_q8(types[i]); n++)
-            check_product_on(n == 4 ? 75 : 80, &(struct product){types[i], 256, 64, 3, rows[n], true, false}, true);
+            if (rows[n] != PTX_WIDE_ROWS || takes_wide(types[i]))
+                check_product_on(n == 4 ? 75 : 80, &(struct product){types[i], 256, 64, 3, rows[n], true, false}, true);
 }
 
 // So many blocks that shared memory holds the sums of only a part of them.

@@ -45,6 +45,15 @@ static bool on_tensor_cores(const struct ptx_matmul *m)
     return m->q8 && !m->n_used && m->target >= 75;
 }
 
+bool ptx_takes_wide(const struct ptx_matmul *m, uint32_t shared)
+{
+    // Q2_K and Q3_K have cheaper products in the class PTX_MANY_ROWS, where scales are multiplied into their bytes. From
+    // sm_101 on ptxas spills registers with Q6_K, and for sm_103 it makes several instructions of each product.
+    const bool cheaper = m->type == DT_Q2_K || m->type == DT_Q3_K, spills = m->type == DT_Q6_K && m->target > 100;
+    return m->q8 && !m->n_used && m->target >= 80 && m->target != 103 && !cheaper && !spills &&
+           ptx_matmul_wide_bytes(m) <= shared;
+}
+
 static int check(const struct ptx_matmul *m, struct error *err)
 {
     if (tile_check("matmul", m->type, m->n_in, err))
@@ -52,7 +61,8 @@ static int check(const struct ptx_matmul *m, struct error *err)
     if (!m->n_out || m->n_out > MAX_SIZE)
         return fail(err, E_GPU, "matmul: %u outputs: 1 to %d are possible", m->n_out, MAX_SIZE);
     bool few = m->rows == 1 || m->rows == 2 || m->rows == 4 || m->rows == 8, some = m->rows == 16 || m->rows == 32;
-    if (!few && m->rows != PTX_MANY_ROWS && !(some && on_tensor_cores(m)))
+    bool wide = m->rows == PTX_WIDE_ROWS && ptx_takes_wide(m, UINT32_MAX);
+    if (!few && m->rows != PTX_MANY_ROWS && !(some && on_tensor_cores(m)) && !wide)
         return fail(err, E_GPU, "matmul: a class of %u rows does not exist here", m->rows);
     if (!few && !in_tiles(m))
         return fail(err, E_GPU, "matmul: %d rows of %u floats, %u bytes apart", PTX_MANY_ROWS, m->n_in, m->x_stride);
@@ -554,7 +564,10 @@ int ptx_emit_matmul(struct ptx *p, const struct ptx_matmul *m, struct ptx_launch
     if (check(m, err))
         return -1;
     uint32_t warps = WARPS, outputs = PTX_TILE_ROWS;
-    if (m->halves && m->rows == PTX_MANY_ROWS)
+    const bool wide = m->rows == PTX_WIDE_ROWS;
+    if (wide)
+        outputs = ptx_matmul_wide(p, m);
+    else if (m->halves && m->rows == PTX_MANY_ROWS)
         outputs = ptx_matmul_half_many(p, m);
     else if (m->halves)
         ptx_matmul_half_few(p, m);
@@ -568,7 +581,9 @@ int ptx_emit_matmul(struct ptx *p, const struct ptx_matmul *m, struct ptx_launch
         warps = ptx_matmul_q8(p, m);
     else
         emit_f32(p, m);
-    *launch = (struct ptx_launch){
-        .entry = "matmul", .grid = {ptx_tiles(m->n_out, outputs), 1, 1}, .block = {32 * warps, 1, 1}};
+    *launch = (struct ptx_launch){.entry = "matmul",
+                                  .grid = {ptx_tiles(m->n_out, outputs), 1, 1},
+                                  .block = {32 * warps, 1, 1},
+                                  .shared = wide ? ptx_matmul_wide_bytes(m) : 0};
     return ptx_finish(p, err);
 }

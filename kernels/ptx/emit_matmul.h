@@ -16,7 +16,8 @@
 //
 // A text holds one entry, with the parameters listed at its function in that order. Parameters that a kernel does not
 // use are present and may be 0. Addresses are aligned to 16 bytes; strides are in bytes and are multiples of 4 (of 16
-// for q8 rows). Shared memory is static, at most 48 KB. The caller sets only grid[1], from the number of rows.
+// for q8 rows). Shared memory is static, at most 48 KB, but for the class PTX_WIDE_ROWS (struct ptx_launch). The caller
+// sets only grid[1], from the number of rows.
 // Nothing is read beyond n_in of a row of x or written beyond n_out of a row of y.
 //
 // Ownership: none. Threads: no shared state; emitters keep nothing.
@@ -27,7 +28,7 @@
 #include "kernels/ptx/emit.h"
 #include "kernels/tensor.h"
 
-enum { PTX_TILE_ROWS = 32, PTX_MANY_SHIFT = 6, PTX_MANY_ROWS = 1 << PTX_MANY_SHIFT };
+enum { PTX_TILE_ROWS = 32, PTX_MANY_SHIFT = 6, PTX_MANY_ROWS = 1 << PTX_MANY_SHIFT, PTX_WIDE_ROWS = 128 };
 enum { PTX_GROUP_EXPERTS = 4096 }; // the most experts that ptx_emit_group sorts by
 
 // Whether the products of this type have a path with 8-bit activations.
@@ -52,9 +53,9 @@ struct ptx_matmul {
     uint32_t node; // of the graph, for comments and the entry's name: matmul_NODE
     enum dtype type;
     uint32_t n_in, n_out; // 1 to 2^20
-    // The class: the rows of x that a CTA processes, 1, 2, 4 or 8 (with q8 and without experts 16 and 32, too), or what
-    // ptx_matmul_rows returns. Every class gives
-    // the right result for any n_rows; too large a class wastes time, too small a class reads the weights again.
+    // The class: the rows of x that a CTA processes, 1, 2, 4 or 8 (with q8 and without experts 16 and 32, too, and
+    // PTX_WIDE_ROWS where ptx_takes_wide), or what ptx_matmul_rows returns. Every class gives the right result for any
+    // n_rows; too large a class wastes time, too small a class reads the weights again.
     uint32_t rows;
     // Of PTX_MANY_ROWS: the compute capability that the text is written for (75, 80, ...), or a lower one.
     uint32_t target;
@@ -70,7 +71,11 @@ struct ptx_matmul {
     bool x_shared; // x is one row of float32 in shared memory, inside a fused kernel
 };
 int ptx_emit_matmul(struct ptx *p, const struct ptx_matmul *m, struct ptx_launch *launch, struct error *err);
-// The class that serves n_rows fastest on a GPU of that compute capability (75, 80, ...).
+// Whether the class PTX_WIDE_ROWS serves this product on a GPU whose thread blocks have up to `shared` bytes of shared
+// memory.
+bool ptx_takes_wide(const struct ptx_matmul *m, uint32_t shared);
+// The class that serves n_rows fastest on a GPU of that compute capability (75, 80, ...), as far as it is known without
+// measuring.
 uint32_t ptx_matmul_rows(const struct ptx_matmul *m, uint32_t n_rows, uint32_t target);
 // An upper bound for the number of groups of n_rows: the last group of each expert may be incomplete.
 static inline uint32_t ptx_groups(uint32_t n_used, uint32_t n_experts, uint32_t n_rows)

@@ -506,11 +506,14 @@ static void store_one(struct ptx *p, const struct ptx_matmul *m, uint32_t i, uin
              at, i, m->n_used ? 4 * m->n_out : m->y_stride);
 }
 
-// Sets the numbers of the lane's 8 rows, %row0 to %row7: 32 wn + 2t and the next one, and those 8, 16 and 24 further.
+// Sets the numbers of the lane's rows, of which each tile of 8 rows has two, %row0 and so on: half of the CTA's rows times
+// wn + 2t and the next one, and those 8, 16 and so on further.
 static void store_rows(struct ptx *p, const struct ptx_matmul *m)
 {
-    PTX_LINES(p, "    .reg .pred %whole<8>;\n"
-                 "    .reg .u32 %row<8>;\n"
+    const uint32_t n = m->rows / 8;
+    PTX_FILL(p,
+             "    .reg .pred %whole<$0>;\n"
+                 "    .reg .u32 %row<$0>;\n"
                  "    .reg .f32 %bias, %factor, %term;\n"
                  "    .reg .u64 %y_out, %residual, %at;\n"
                  "    // found again, so that no registers hold them in the loop\n"
@@ -520,16 +523,17 @@ static void store_rows(struct ptx *p, const struct ptx_matmul *m)
                  "    bfe.u32 %wn, %index, 5, 1;\n"
                  "    shr.u32 %wm, %index, 6;\n"
                  "    mov.u32 %tile, %ctaid.x;\n"
-                 "    mul.lo.u32 %place, %wn, 32;\n"
-                 "    mad.lo.u32 %place, %t, 2, %place;\n");
+                 "    mul.lo.u32 %place, %wn, $1;\n"
+                 "    mad.lo.u32 %place, %t, 2, %place;\n",
+             n, 4 * n);
     ptx_matmul_many_group(p, m);
-    for (uint32_t i = 0; i < 8; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         PTX_FILL(p, "    add.u32 %index, %place, $0;\n", i / 2 * 8 + i % 2);
         ptx_matmul_many_output(p, m, i);
     }
 }
 
-// The lane's results are four outputs, 8 apart, for 8 rows of x each.
+// The lane's results are four outputs, 8 apart, for an eighth of the CTA's rows of x each.
 void ptx_mma_store(struct ptx *p, const struct ptx_matmul *m)
 {
     store_rows(p, m);
@@ -556,8 +560,8 @@ void ptx_mma_store(struct ptx *p, const struct ptx_matmul *m)
         if (m->residual)
             PTX_LINES(p, PTX_ADDRESS_OF("%residual", "residual")
                          "    mad.wide.u32 %residual, %output, 4, %residual;\n");
-        for (uint32_t i = 0; i < 8; i++)
-            store_one(p, m, i, o / 2 * 16 + i / 2 * 4 + o % 2 * 2 + i % 2);
+        for (uint32_t i = 0; i < m->rows / 8; i++)
+            store_one(p, m, i, o / 2 * m->rows / 4 + i / 2 * 4 + o % 2 * 2 + i % 2);
         PTX_LINES(p, "    add.u32 %output, %output, 8;\n");
     }
     PTX_LINES(p, "    ret;\n"

@@ -67,8 +67,9 @@ void ptx_mma_minima(struct ptx *p, const struct ptx_matmul *m, uint32_t mt);
 // Subtracts `less` from each byte of %q0 to %q7.
 void ptx_mma_take_off(struct ptx *p, uint32_t less);
 
-// Ends a kernel of 128 outputs by 64 rows of x a CTA, whose 8 warps have 32 by 32 of them: stores the sums %y0 to %y31 of
-// the fragments m16n8, number 16 mt + 4 nt + i for tile mt of 16 outputs and tile nt of 8 rows.
+// Ends a kernel of 128 outputs by 64 or 128 rows of x a CTA, whose 8 warps have 32 outputs and half of the rows each:
+// stores the sums %y0 and so on of the fragments m16n8, number rows / 4 mt + 4 nt + i for tile mt of 16 outputs and tile nt
+// of 8 rows.
 void ptx_mma_store(struct ptx *p, const struct ptx_matmul *m);
 
 #endif

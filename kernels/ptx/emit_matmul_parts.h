@@ -61,6 +61,10 @@ uint32_t ptx_matmul_q8(struct ptx *p, const struct ptx_matmul *m);
 // Emits the whole kernel for 8-bit activations and many rows on tensor cores, with 256 threads per CTA. Returns the
 // number of outputs of a CTA.
 uint32_t ptx_matmul_mma(struct ptx *p, const struct ptx_matmul *m);
+// Emits the whole kernel for 8-bit activations and the class PTX_WIDE_ROWS on tensor cores, with 256 threads per CTA.
+// Returns the number of outputs of a CTA. ptx_matmul_wide_bytes returns its shared memory, all of which is dynamic.
+uint32_t ptx_matmul_wide(struct ptx *p, const struct ptx_matmul *m);
+uint32_t ptx_matmul_wide_bytes(const struct ptx_matmul *m);
 // Emits the whole kernel for 8-bit activations and a class of 8, 16 or 32 rows on tensor cores, with 256 threads and 32
 // outputs per CTA.
 void ptx_matmul_rows_mma(struct ptx *p, const struct ptx_matmul *m);
