@@ -1,4 +1,5 @@
 // quern device: what this machine can compute with.
+#include "cmd/device_tune.h"
 #include "cmd/load.h"
 #include "cmd/terminal/terminal.h"
 #include "engine/measure/bandwidth.h"
@@ -159,6 +160,8 @@ static int device(const struct options *o, struct error *err)
 {
     if (o->args.n)
         return fail(err, E_USAGE, "%s: device takes no argument but flags", o->args.at[0]);
+    if (o->tune)
+        return device_tune(o, err);
     struct machine *m;
     struct machine_options options = load_machine_options(o);
     if (machine_open_cpu(&m, &options, err))

@@ -73,6 +73,13 @@ static const char *kernel_cache(char *out, size_t size)
     return out;
 }
 
+// How long a GPU's kernels may be measured.
+static double tune_seconds(const struct options *o)
+{
+    const double at_load = 2, all = 1e9;
+    return o->no_tune ? 0 : o->tune ? all : at_load;
+}
+
 int load_model(struct loaded *l, const struct options *o, struct error *err)
 {
     *l = (struct loaded){0};
@@ -85,6 +92,7 @@ int load_model(struct loaded *l, const struct options *o, struct error *err)
         .device = (enum device)MIN(o->device, (int)DEVICE_GPU),
         .card = MAX(0, o->device - (int)DEVICE_GPU - 1),
         .kernel_cache = kernel_cache(cache, sizeof cache),
+        .tune_seconds = tune_seconds(o),
         .kv_type = {o->kv_key, o->kv_value},
         .machine = load_machine_options(o),
         .n_ctx = (int)o->n_ctx,

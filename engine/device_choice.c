@@ -116,7 +116,7 @@ void device_choose(const struct device_question *q, struct device_choice *out)
         return;
     }
     out->found_gpu = true;
-    struct gpu_options options = {.device = q->card, .cache = q->kernel_cache};
+    struct gpu_options options = {.device = q->card, .cache = q->kernel_cache, .tune_seconds = q->tune_seconds};
     if (machine_open_gpu(&gpu, q->machine, &options, &why) || consider(q, gpu, out, &take, &why))
         snprintf(out->why, sizeof out->why, "%s", why.text);
     if (gpu && !take)

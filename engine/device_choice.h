@@ -18,6 +18,7 @@ struct device_question {
     enum dtype kv_type[2];                 // of its keys and values
     int card;                              // number of the GPU
     const char *kernel_cache;              // folder of compiled kernels and measured speeds; NULL: nothing is kept
+    double tune_seconds;                   // how long the kernels of the GPU may be measured, see struct gpu_options
 };
 
 struct device_choice {

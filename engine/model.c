@@ -27,7 +27,7 @@ int model_file_open(struct gguf **out, const char *path, unsigned flags, struct 
 static int open_card(struct model *m, const struct model_options *o, struct error *err)
 {
     m->card = o->card;
-    struct gpu_options gpu = {.device = o->card, .cache = o->kernel_cache};
+    struct gpu_options gpu = {.device = o->card, .cache = o->kernel_cache, .tune_seconds = o->tune_seconds};
     m->device = "gpu";
     return machine_open_gpu(&m->machine, &o->machine, &gpu, err);
 }
@@ -58,6 +58,7 @@ static void choose_device(struct model *m, const struct model_options *o)
         .kv_type = {o->kv_type[0], o->kv_type[1]},
         .card = o->card,
         .kernel_cache = o->kernel_cache,
+        .tune_seconds = o->tune_seconds,
     };
     struct device_choice choice;
     device_choose(&question, &choice);

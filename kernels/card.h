@@ -45,6 +45,24 @@ int card_measure_costs(struct machine *m, struct card_costs *out, struct error *
 // Reports how many launches a step of one row of the plan has, and the bytes of all the machine's weights on the card.
 void card_plan(const struct machine *m, const struct plan *p, int *n_launches, size_t *weight_bytes);
 
+// The class of rows that was chosen for a product by measuring (struct gpu_options), now or at an earlier start.
+struct card_choice {
+    const char *type, *form; // of the weights; of the activations: "f32", "q8" or "f16"
+    uint32_t n_in, n_out, rows;
+    uint32_t class; // rows of a thread block
+    double us;      // the time of the product
+    // What was measured now; none if the choice was kept from an earlier start.
+    int n_tried;
+    struct card_class {
+        uint32_t class;
+        double us;
+    } tried[8];
+};
+// The i-th choice that the machine has. Returns false if i is out of range.
+bool card_choice(const struct machine *m, int i, struct card_choice *out);
+// How many of them were measured since the machine was opened.
+int card_tuned(const struct machine *m);
+
 // Makes a plan compiled with `profile` run each launch n times; the reported time is still the time of one run. It is
 // meant for graphs without experts and without keys and values, whose launches change nothing that they read.
 void card_repeat(struct plan *p, int n);

@@ -129,6 +129,9 @@ struct gpu_options {
     const char *library; // the driver's library; NULL: libcuda.so.1 as the loader finds it
     int device;          // number of the GPU, from 0
     const char *cache;   // directory where compiled kernels are kept; NULL: they are not kept
+    // How long plans may measure which kernels are the fastest on this GPU (all plans of the machine together). What was
+    // measured is kept in `cache`. 0: nothing is measured, and what was kept is not used.
+    double tune_seconds;
     int paper;           // 0: a real GPU; else an imaginary one of compute capability paper / 10, which runs nothing
 };
 int machine_open_gpu(struct machine **out, const struct machine_options *o, const struct gpu_options *options,

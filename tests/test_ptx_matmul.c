@@ -242,7 +242,7 @@ static void check_product(const struct product *c)
 static bool takes_wide(enum dtype t)
 {
     const struct ptx_matmul m = {.type = t, .n_in = 256, .n_out = 64, .q8 = ptx_takes_q8(t), .target = 80};
-    return ptx_takes_wide(&m, UINT32_MAX);
+    return ptx_has_class(&m, PTX_WIDE_ROWS, UINT32_MAX);
 }
 
 static uint32_t odd_size(enum dtype t)
@@ -567,7 +567,14 @@ static int emit_floats(struct ptx *p, enum dtype t, uint32_t rows, uint32_t targ
 {
     const struct ptx_matmul m = {
         .type = t, .n_in = 4096, .n_out = 4096, .rows = rows, .target = target, .x_stride = 16384, .y_stride = 16384};
-    return rows == 16 || rows == 32 ? 0 : ptx_emit_matmul(p, &m, l, err);
+    return ptx_has_class(&m, rows, 0) ? ptx_emit_matmul(p, &m, l, err) : 0;
+}
+
+// Bytes of shared memory that a thread block can have, from the CUDA programming guide.
+static uint32_t shared_of(uint32_t target)
+{
+    const uint32_t kib = target == 75 ? 64 : target == 80 ? 163 : target == 90 || target == 100 ? 227 : 99;
+    return kib << 10;
 }
 
 static int emit_8_bits(struct ptx *p, enum dtype t, uint32_t rows, uint32_t target, struct ptx_launch *l,
@@ -581,7 +588,7 @@ static int emit_8_bits(struct ptx *p, enum dtype t, uint32_t rows, uint32_t targ
                                  .q8 = true,
                                  .x_stride = 4800,
                                  .y_stride = 16384};
-    return ptx_takes_q8(t) ? ptx_emit_matmul(p, &m, l, err) : 0;
+    return ptx_takes_q8(t) && ptx_has_class(&m, rows, shared_of(target)) ? ptx_emit_matmul(p, &m, l, err) : 0;
 }
 
 static int emit_grouped(struct ptx *p, enum dtype t, uint32_t rows, uint32_t target, struct ptx_launch *l,
@@ -634,10 +641,10 @@ static void assemble(const char *folder, int arch, const char *what)
 
 // All architectures and classes take minutes; they run in the long suite, where EVERY_ARCH is defined.
 #ifdef EVERY_ARCH
-static const uint32_t archs[] = {75, 80, 86, 89, 90, 100, 120}, classes[] = {1, 2, 4, 8, 16, 32, PTX_MANY_ROWS};
+static const uint32_t archs[] = {75, 80, 86, 89, 90, 100, 120}, classes[] = {1, 2, 4, 8, 16, 32, PTX_MANY_ROWS, PTX_WIDE_ROWS};
 enum { TYPE_STEP = 1 };
 #else
-static const uint32_t archs[] = {75}, classes[] = {1, 32, PTX_MANY_ROWS};
+static const uint32_t archs[] = {75, 90}, classes[] = {1, 32, PTX_MANY_ROWS, PTX_WIDE_ROWS};
 enum { TYPE_STEP = 7 };
 #endif
 

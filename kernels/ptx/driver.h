@@ -77,6 +77,8 @@ struct driver_cache {
     unsigned unwritten;               // the compiled module could not be written to disk
 };
 const struct driver_cache *driver_cache_facts(const struct driver *d);
+// A hash of a text for this GPU and its driver: the name, the compute capability and the version are part of it.
+uint64_t driver_hash(const struct driver *d, struct str text, uint64_t seed);
 
 struct driver_launch {
     uint32_t grid[3], block[3], shared; // shared: dynamic shared memory in bytes

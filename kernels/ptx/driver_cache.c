@@ -49,6 +49,13 @@ struct cache_key cache_key_of(struct str ptx, const struct driver_card *card)
     return key;
 }
 
+uint64_t driver_hash(const struct driver *d, struct str text, uint64_t seed)
+{
+    const uint64_t target[] = {(uint64_t)d->card.major, (uint64_t)d->card.minor, (uint64_t)d->card.version};
+    uint64_t h = hash(d->card.name, strlen(d->card.name), seed);
+    return hash(text.data, text.len, hash(target, sizeof(target), h));
+}
+
 static bool entry_path(char *path, const char *folder, struct cache_key key, const char *end)
 {
     int n = snprintf(path, PATH_SIZE, "%s/%016llx%016llx.%s", folder, (unsigned long long)key.h[0],

@@ -45,13 +45,33 @@ static bool on_tensor_cores(const struct ptx_matmul *m)
     return m->q8 && !m->n_used && m->target >= 75;
 }
 
-bool ptx_takes_wide(const struct ptx_matmul *m, uint32_t shared)
+// Whether the class PTX_WIDE_ROWS serves the product, if there is enough shared memory. Q2_K and Q3_K have cheaper products
+// in the class PTX_MANY_ROWS, where scales are multiplied into their bytes. From sm_101 on ptxas spills registers with
+// Q6_K, and for sm_103 it makes several instructions of each product.
+static bool can_be_wide(const struct ptx_matmul *m)
 {
-    // Q2_K and Q3_K have cheaper products in the class PTX_MANY_ROWS, where scales are multiplied into their bytes. From
-    // sm_101 on ptxas spills registers with Q6_K, and for sm_103 it makes several instructions of each product.
     const bool cheaper = m->type == DT_Q2_K || m->type == DT_Q3_K, spills = m->type == DT_Q6_K && m->target > 100;
-    return m->q8 && !m->n_used && m->target >= 80 && m->target != 103 && !cheaper && !spills &&
-           ptx_matmul_wide_bytes(m) <= shared;
+    return m->q8 && !m->n_used && m->target >= 80 && m->target != 103 && !cheaper && !spills;
+}
+
+bool ptx_has_class(const struct ptx_matmul *m, uint32_t rows, uint32_t shared)
+{
+    switch (rows) {
+    case 1:
+    case 2:
+    case 4:
+    case 8:
+        return rows == 1 || !m->n_used;
+    case 16:
+    case 32:
+        return on_tensor_cores(m);
+    case PTX_MANY_ROWS:
+        return in_tiles(m) && m->target >= 75;
+    case PTX_WIDE_ROWS:
+        return can_be_wide(m) && ptx_matmul_wide_bytes(m) <= shared;
+    default:
+        return false;
+    }
 }
 
 static int check(const struct ptx_matmul *m, struct error *err)
@@ -61,7 +81,7 @@ static int check(const struct ptx_matmul *m, struct error *err)
     if (!m->n_out || m->n_out > MAX_SIZE)
         return fail(err, E_GPU, "matmul: %u outputs: 1 to %d are possible", m->n_out, MAX_SIZE);
     bool few = m->rows == 1 || m->rows == 2 || m->rows == 4 || m->rows == 8, some = m->rows == 16 || m->rows == 32;
-    bool wide = m->rows == PTX_WIDE_ROWS && ptx_takes_wide(m, UINT32_MAX);
+    bool wide = m->rows == PTX_WIDE_ROWS && can_be_wide(m);
     if (!few && m->rows != PTX_MANY_ROWS && !(some && on_tensor_cores(m)) && !wide)
         return fail(err, E_GPU, "matmul: a class of %u rows does not exist here", m->rows);
     if (!few && !in_tiles(m))

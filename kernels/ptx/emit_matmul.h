@@ -54,7 +54,7 @@ struct ptx_matmul {
     enum dtype type;
     uint32_t n_in, n_out; // 1 to 2^20
     // The class: the rows of x that a CTA processes, 1, 2, 4 or 8 (with q8 and without experts 16 and 32, too, and
-    // PTX_WIDE_ROWS where ptx_takes_wide), or what ptx_matmul_rows returns. Every class gives the right result for any
+    // PTX_WIDE_ROWS, see ptx_has_class), or what ptx_matmul_rows returns. Every class gives the right result for any
     // n_rows; too large a class wastes time, too small a class reads the weights again.
     uint32_t rows;
     // Of PTX_MANY_ROWS: the compute capability that the text is written for (75, 80, ...), or a lower one.
@@ -71,9 +71,9 @@ struct ptx_matmul {
     bool x_shared; // x is one row of float32 in shared memory, inside a fused kernel
 };
 int ptx_emit_matmul(struct ptx *p, const struct ptx_matmul *m, struct ptx_launch *launch, struct error *err);
-// Whether the class PTX_WIDE_ROWS serves this product on a GPU whose thread blocks have up to `shared` bytes of shared
-// memory.
-bool ptx_takes_wide(const struct ptx_matmul *m, uint32_t shared);
+// Whether a class of `rows` (1 to 32, PTX_MANY_ROWS, PTX_WIDE_ROWS) serves this product on a GPU whose thread blocks have up
+// to `shared` bytes of shared memory. m->rows does not matter.
+bool ptx_has_class(const struct ptx_matmul *m, uint32_t rows, uint32_t shared);
 // The class that serves n_rows fastest on a GPU of that compute capability (75, 80, ...), as far as it is known without
 // measuring.
 uint32_t ptx_matmul_rows(const struct ptx_matmul *m, uint32_t n_rows, uint32_t target);

@@ -14,6 +14,7 @@ static void gpu_close(struct machine *m)
     if (!g)
         return;
     if (g->driver) {
+        gpu_tuner_close(g);
         gpu_kernels_free(g);
         while (g->n_weights)
             driver_free(g->driver, g->weights[--g->n_weights].at);
@@ -150,6 +151,10 @@ int machine_open_gpu(struct machine **out, const struct machine_options *o, cons
                  c->name, c->major, c->minor);
         gpu_close(&g->machine);
         return status;
+    }
+    if (gpu_tuner_open(g, options, err)) {
+        gpu_close(&g->machine);
+        return -1;
     }
     *out = &g->machine;
     return 0;

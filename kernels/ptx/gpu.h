@@ -102,13 +102,28 @@ struct gpu {
     int n_kernels, cap_kernels;
     struct gpu_weight *weights;
     int n_weights, cap_weights;
-    char *emission; // buffer for the PTX of one kernel
+    char *emission;          // buffer for the PTX of one kernel
+    struct gpu_tuner *tuner; // NULL: kernels are chosen without measuring
 };
 
 // The compute capability of the card (75, 80, ...).
 uint32_t gpu_target(const struct gpu *g);
 int gpu_kernel_get(struct gpu *g, const struct gpu_spec *spec, struct gpu_kernel **out, struct error *err);
+// Emits a kernel's PTX, which lies in the machine's buffer until the next call of either function.
+int gpu_kernel_text(struct gpu *g, const struct gpu_spec *spec, struct str *out, struct error *err);
 void gpu_kernels_free(struct gpu *g);
+
+// ---- choices (gpu_tune.c)
+
+int gpu_tuner_open(struct gpu *g, const struct gpu_options *o, struct error *err);
+void gpu_tuner_close(struct gpu *g);
+// The class of rows that serves this number of rows: the one that was measured to be the fastest, else that of
+// ptx_matmul_rows.
+uint32_t gpu_class_of(const struct gpu *g, const struct ptx_matmul *m, uint32_t rows);
+// Measures the classes of a product, whose weights are at `tiles`, unless that was done before or no time is left for it.
+int gpu_tune(struct gpu *g, const struct ptx_matmul *m, uint64_t tiles, uint32_t rows, struct error *err);
+// Ends the measurements of a plan: frees their memory, and keeps the choices.
+void gpu_tuned(struct gpu *g);
 
 // ---- weights (gpu_weights.c)
 

@@ -137,6 +137,18 @@ static int make(struct gpu *g, const struct gpu_spec *spec, struct ptx *p, struc
     return driver_find(g->driver, k->module, name, &k->kernel, err);
 }
 
+int gpu_kernel_text(struct gpu *g, const struct gpu_spec *spec, struct str *out, struct error *err)
+{
+    struct ptx p;
+    struct ptx_launch launch;
+    if (!g->emission && !(g->emission = malloc(TEXT_BYTES)))
+        return fail(err, E_MEMORY, "no memory for the text of kernels");
+    if (emit_for(g, spec, 0, &p, &launch, err))
+        return -1;
+    *out = (struct str){p.data, p.size};
+    return 0;
+}
+
 int gpu_kernel_get(struct gpu *g, const struct gpu_spec *spec, struct gpu_kernel **out, struct error *err)
 {
     struct ptx p;

@@ -496,7 +496,7 @@ uint32_t gpu_target(const struct gpu *g)
 
 static uint32_t matmul_class(const struct plan *p, const struct ptx_matmul *m, uint32_t n_rows)
 {
-    return ptx_matmul_rows(m, n_rows, gpu_target(p->gpu));
+    return gpu_class_of(p->gpu, m, n_rows);
 }
 
 // Returns the bytes that the groups of any product with experts need (ptx_emit_group), for the most rows of a step.
@@ -512,11 +512,13 @@ static size_t groups_bytes(const struct plan *p)
     return bytes;
 }
 
-// Adds a kernel for each class of rows that one of the plan's buckets uses.
-static int add_classes(struct plan *p, struct gpu_launch *l, struct gpu_spec *s, struct error *err)
+// Adds a kernel for each class of rows that one of the plan's buckets uses. The weights are at `tiles`.
+static int add_classes(struct plan *p, struct gpu_launch *l, struct gpu_spec *s, uint64_t tiles, struct error *err)
 {
     for (int rows = 1; rows <= p->max_rows[l->rows]; rows = gpu_bucket_of(rows + 1, INT32_MAX)) {
         int bucket = gpu_bucket_of(rows, p->max_rows[l->rows]);
+        if (gpu_tune(p->gpu, &s->matmul, tiles, (uint32_t)bucket, err))
+            return -1;
         uint32_t class = matmul_class(p, &s->matmul, (uint32_t)bucket);
         bool there = false;
         for (int i = 0; i < l->n_kernels; i++)
@@ -597,7 +599,7 @@ static int product(struct plan *p, struct tensor *n, const struct tensor *residu
     if (s.matmul.scale ? gpu_add_floats(p, l, w->scale, w->ne[2], err) : (gpu_add_arg(l, ARG_ADDRESS, 0), 0))
         return -1;
     gpu_add_arg(l, ARG_N_ROWS, 0);
-    return add_classes(p, l, &s, err);
+    return add_classes(p, l, &s, l->args[1].at, err);
 }
 
 static int do_matmul(struct plan *p, struct tensor *n, struct error *err)

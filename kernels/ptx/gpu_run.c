@@ -168,12 +168,11 @@ static uint64_t arg_of(const struct plan *p, const struct gpu_arg *a, const stru
 // PTX_ATTEND_MANY for attention row by row with at least that many rows; otherwise 1.
 static uint32_t class_of(const struct plan *p, const struct gpu_launch *g, int n_rows)
 {
-    const struct driver_card *card = driver_facts(p->gpu->driver);
     if (g->splits && n_rows >= PTX_ATTEND_MANY)
         return PTX_ATTEND_MANY;
     if (!g->matmul.n_in)
         return 1;
-    return ptx_matmul_rows(&g->matmul, (uint32_t)n_rows, (uint32_t)(10 * card->major + card->minor));
+    return gpu_class_of(p->gpu, &g->matmul, (uint32_t)n_rows);
 }
 
 // Returns the index of the launch's kernel for a class, or 0 if it has none for it.

@@ -1,0 +1,47 @@
+// Measures kernels on a GPU; see device_tune.h.
+#include "cmd/device_tune.h"
+#include "cmd/load.h"
+#include "cmd/terminal/terminal.h"
+#include "kernels/card.h"
+
+static const char head[] = "weights      in    out  x     rows  by         us  the others that were measured\n";
+static const char legend[] = "by: rows of x that a thread block multiplies; us: the time of the product\n";
+
+static void print_choice(const struct card_choice *c, struct text *out)
+{
+    const char *comma = "";
+    text_print(out, "%-8s %6u %6u  %-4s %5u %3u %10.1f  ", c->type, c->n_in, c->n_out, c->form, c->rows, c->class,
+               c->us);
+    for (int i = 0; i < c->n_tried; i++)
+        if (c->tried[i].class != c->class) {
+            text_print(out, "%s%u: %.1f", comma, c->tried[i].class, c->tried[i].us);
+            comma = ", ";
+        }
+    text_print(out, c->n_tried ? "\n" : "(kept)\n");
+}
+
+static void print_choices(const struct machine *m, struct text *out)
+{
+    struct card_choice c;
+    text_print(out, "%s", head);
+    for (int i = 0; card_choice(m, i, &c); i++)
+        print_choice(&c, out);
+    text_print(out, "%s%d measured now\n", legend, card_tuned(m));
+}
+
+int device_tune(const struct options *o, struct error *err)
+{
+    struct options gpu = *o;
+    struct loaded l = {0};
+    struct text out = {0};
+    gpu.device = MAX(gpu.device, (int)DEVICE_GPU);
+    int status = load_model(&l, &gpu, err) || load_session(&l, &gpu, 0, -1, err) ? -1 : 0;
+    if (!status) {
+        print_choices(l.model->machine, &out);
+        status = out.failed ? fail(err, E_MEMORY, "no memory for a table")
+                            : terminal_write_untrusted((struct str){out.data, out.size}, err);
+    }
+    text_free(&out);
+    load_close(&l);
+    return status;
+}

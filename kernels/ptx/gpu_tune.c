@@ -1,0 +1,361 @@
+// Chooses the kernel of a product with several rows by measuring on the card at hand.
+//
+// A product has a kernel for each class of rows (emit_matmul.h), all with the same bits. Which class is fastest for so
+// many outputs and rows depends on the card: on its multiprocessors, its tensor cores, its cache. ptx_matmul_rows guesses.
+// Here the classes that could be faster are timed with the model's own weights, the first time that a plan needs a
+// product of this shape with this number of rows, until the seconds that the caller grants are used up. What was chosen
+// is kept in a file beside the compiled kernels. Its name holds a hash of the card, its driver and the kernels' texts, so
+// that what another card or other kernels were measured to do is not used.
+//
+// A line of the file is a choice: the type of the weights, n_in, n_out, the form of the activations, the rows, the class,
+// and its microseconds. Lines that do not read like this, or name a class that does not exist, are left out.
+#include "kernels/card.h"
+#include "kernels/ptx/gpu.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { CLASSES = 8, REPEATS = 3, LINE = 256, FEW = 64, FLUSH = 64 << 20 };
+static const double better = 0.97; // of the time of the class that is taken without measuring
+static const uint32_t classes[] = {1, 2, 4, 8, 16, 32, PTX_MANY_ROWS, PTX_WIDE_ROWS};
+static const char *const forms[] = {"f32", "q8", "f16"};
+
+struct choice {
+    enum dtype type;
+    uint32_t n_in, n_out, rows, class;
+    int form; // of `forms`
+    double us;
+    int n_tried; // classes that were measured; 0: read from the file
+    struct card_class tried[CLASSES];
+};
+struct gpu_tuner {
+    struct choice *choices;
+    int n, cap, timed; // timed: products that were measured here, not read from the file
+    bool changed;      // there is more than in the file
+    double seconds;    // that are left for measuring
+    char *path;        // of the file; NULL: none is kept
+    // Memory for products that are measured; 0: not allocated.
+    uint64_t x, y, flush;
+    size_t x_bytes, y_bytes;
+};
+
+// ---- choices
+
+static int form_of(const struct ptx_matmul *m)
+{
+    return m->q8 ? 1 : m->halves ? 2 : 0;
+}
+
+static struct choice *find(const struct gpu_tuner *t, const struct ptx_matmul *m, uint32_t rows)
+{
+    for (int i = 0; t && i < t->n; i++) {
+        struct choice *c = &t->choices[i];
+        if (c->type == m->type && c->n_in == m->n_in && c->n_out == m->n_out && c->rows == rows &&
+            c->form == form_of(m))
+            return c;
+    }
+    return NULL;
+}
+
+static bool has_class(const struct gpu *g, const struct ptx_matmul *m, uint32_t class)
+{
+    return ptx_has_class(m, class, (uint32_t)driver_facts(g->driver)->max_shared);
+}
+
+uint32_t gpu_class_of(const struct gpu *g, const struct ptx_matmul *m, uint32_t rows)
+{
+    const struct choice *c = m->n_used ? NULL : find(g->tuner, m, rows);
+    return c && has_class(g, m, c->class) ? c->class : ptx_matmul_rows(m, rows, gpu_target(g));
+}
+
+static int add(struct gpu_tuner *t, const struct choice *c, struct error *err)
+{
+    struct choice *grown = gpu_grow(t->choices, t->n, &t->cap, sizeof *grown);
+    if (!grown)
+        return fail(err, E_MEMORY, "no memory for a choice of kernels");
+    t->choices = grown;
+    t->choices[t->n++] = *c;
+    return 0;
+}
+
+// ---- the file
+
+static bool parse(const char *line, struct choice *c)
+{
+    char type[32], form[8];
+    if (sscanf(line, "%31s %u %u %7s %u %u %lf", type, &c->n_in, &c->n_out, form, &c->rows, &c->class, &c->us) != 7)
+        return false;
+    c->n_tried = 0;
+    c->type = DT_COUNT;
+    for (int i = 0; i < DT_COUNT; i++)
+        if (dtype_info[i].name && !strcmp(dtype_info[i].name, type))
+            c->type = (enum dtype)i;
+    c->form = -1;
+    for (size_t i = 0; i < COUNT_OF(forms); i++)
+        if (!strcmp(forms[i], form))
+            c->form = (int)i;
+    return c->type < DT_COUNT && c->form >= 0 && c->class;
+}
+
+static void read_choices(struct gpu_tuner *t)
+{
+    char line[LINE];
+    struct choice c;
+    FILE *f = fopen(t->path, "r");
+    while (f && fgets(line, sizeof line, f))
+        if (parse(line, &c) && add(t, &c, NULL))
+            break;
+    if (f)
+        fclose(f);
+}
+
+static bool print_choices(const struct gpu_tuner *t, FILE *f)
+{
+    bool fine = true;
+    for (int i = 0; i < t->n; i++) {
+        const struct choice *c = &t->choices[i];
+        fine = fine && fprintf(f, "%s %u %u %s %u %u %.1f\n", dtype_info[c->type].name, c->n_in, c->n_out,
+                               forms[c->form], c->rows, c->class, c->us) > 0;
+    }
+    return fine;
+}
+
+// Replaces the file by a complete one. A file that cannot be written costs another measurement, no more.
+static void write_choices(struct gpu_tuner *t)
+{
+    char temporary[LINE + 4096];
+    snprintf(temporary, sizeof temporary, "%s.%ld", t->path, (long)getpid());
+    FILE *f = fopen(temporary, "w");
+    if (!f)
+        return;
+    bool fine = print_choices(t, f);
+    if (fclose(f) || !fine || rename(temporary, t->path))
+        unlink(temporary);
+    t->changed = false;
+}
+
+// A number for the card, its driver and the kernels of products: it changes when one of these does.
+static int revision_of(struct gpu *g, uint64_t *out, struct error *err)
+{
+    static const enum dtype types[] = {DT_Q4_K, DT_Q6_K, DT_Q8_0, DT_F16};
+    uint64_t h = 1;
+    for (size_t t = 0; t < COUNT_OF(types); t++)
+        for (size_t c = 0; c < COUNT_OF(classes); c++) {
+            struct gpu_spec s = {.kind = GPU_MATMUL};
+            s.matmul = (struct ptx_matmul){.type = types[t],
+                                           .n_in = 256,
+                                           .n_out = 256,
+                                           .rows = classes[c],
+                                           .target = gpu_target(g),
+                                           .q8 = ptx_takes_q8(types[t]),
+                                           .halves = ptx_takes_halves(types[t], 256, gpu_target(g)),
+                                           .x_stride = 1024,
+                                           .y_stride = 1024};
+            struct str text;
+            if (!ptx_has_class(&s.matmul, classes[c], UINT32_MAX))
+                continue;
+            if (gpu_kernel_text(g, &s, &text, err))
+                return -1;
+            h = driver_hash(g->driver, text, h);
+        }
+    *out = h;
+    return 0;
+}
+
+int gpu_tuner_open(struct gpu *g, const struct gpu_options *o, struct error *err)
+{
+    uint64_t revision;
+    if (o->tune_seconds <= 0 || o->paper)
+        return 0;
+    struct gpu_tuner *t = g->tuner = calloc(1, sizeof *t);
+    if (!t)
+        return fail(err, E_MEMORY, "no memory for choices of kernels");
+    t->seconds = o->tune_seconds;
+    if (!o->cache)
+        return 0;
+    size_t size = strlen(o->cache) + 64;
+    if (!(t->path = malloc(size)))
+        return fail(err, E_MEMORY, "no memory for choices of kernels");
+    if (revision_of(g, &revision, err))
+        return -1;
+    snprintf(t->path, size, "%s/products-%016llx.txt", o->cache, (unsigned long long)revision);
+    read_choices(t);
+    return 0;
+}
+
+void gpu_tuner_close(struct gpu *g)
+{
+    struct gpu_tuner *t = g->tuner;
+    g->tuner = NULL;
+    if (!t)
+        return;
+    driver_free(g->driver, t->x);
+    driver_free(g->driver, t->y);
+    driver_free(g->driver, t->flush);
+    free(t->choices);
+    free(t->path);
+    free(t);
+}
+
+// ---- measuring
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int make_room(struct driver *d, uint64_t *at, size_t *has, size_t bytes, struct error *err)
+{
+    if (bytes <= *has)
+        return 0;
+    driver_free(d, *at);
+    *at = 0;
+    *has = 0;
+    if (driver_alloc(d, bytes, at, err))
+        return -1;
+    *has = bytes;
+    return 0;
+}
+
+// Measures one launch. Few rows are as fast as weights come, which must not lie in the card's cache from the time before.
+static int time_launch(struct gpu *g, struct driver_kernel *k, const struct driver_launch *l, bool flush,
+                       double *seconds, struct error *err)
+{
+    struct driver *d = g->driver;
+    if (flush && driver_zero(d, g->tuner->flush, FLUSH, err))
+        return -1;
+    return driver_mark(d, 0, err) || driver_run(d, k, l, err) || driver_mark(d, 1, err) ||
+                   driver_between(d, seconds, err)
+               ? -1
+               : 0;
+}
+
+// Sets *us to the shortest of some runs of the product with this class. The activations are zeros.
+static int time_class(struct gpu *g, const struct ptx_matmul *m, uint32_t class, uint64_t tiles, uint32_t rows,
+                      double *us, struct error *err)
+{
+    struct gpu_tuner *t = g->tuner;
+    struct gpu_spec s = {.kind = GPU_MATMUL, .matmul = *m};
+    struct gpu_kernel *k;
+    s.matmul.rows = class;
+    if (gpu_kernel_get(g, &s, &k, err))
+        return -1;
+    uint64_t zero = 0, n_rows = rows, y = t->y;
+    void *params[] = {&t->x, &tiles, &y, &y, &y, &zero, &zero, &n_rows};
+    struct driver_launch l = {.params = params, .shared = k->launch.shared};
+    memcpy(l.grid, k->launch.grid, sizeof l.grid);
+    memcpy(l.block, k->launch.block, sizeof l.block);
+    l.grid[1] = ptx_matmul_grid(&s.matmul, rows);
+    *us = 0;
+    for (int i = 0; i <= REPEATS; i++) {
+        double seconds;
+        if (time_launch(g, k->kernel, &l, rows <= FEW, &seconds, err))
+            return -1;
+        if (i && (!*us || 1e6 * seconds < *us)) // the first run is not counted
+            *us = 1e6 * seconds;
+    }
+    return 0;
+}
+
+// The classes that may be the fastest: that of ptx_matmul_rows first, then those from a quarter of the rows (32 at most)
+// to less than twice as many.
+static int candidates(const struct gpu *g, const struct ptx_matmul *m, uint32_t rows, uint32_t out[CLASSES])
+{
+    int n = 0;
+    out[n++] = ptx_matmul_rows(m, rows, gpu_target(g));
+    for (size_t i = 0; i < COUNT_OF(classes); i++) {
+        const uint32_t c = classes[i];
+        if (c != out[0] && c >= MIN(32u, ptx_tiles(rows, 4)) && c < 2 * rows && has_class(g, m, c))
+            out[n++] = c;
+    }
+    return n;
+}
+
+static int measure(struct gpu *g, const struct ptx_matmul *m, uint64_t tiles, uint32_t rows, struct choice *out,
+                   struct error *err)
+{
+    struct gpu_tuner *t = g->tuner;
+    uint32_t of[CLASSES];
+    const int n = candidates(g, m, rows, of);
+    size_t flush = t->flush ? FLUSH : 0;
+    *out = (struct choice){m->type, m->n_in, m->n_out, rows, of[0], form_of(m), 0, 0, {{0}}};
+    if (make_room(g->driver, &t->x, &t->x_bytes, (size_t)rows * m->x_stride, err) ||
+        make_room(g->driver, &t->y, &t->y_bytes, (size_t)rows * MAX(m->y_stride, m->residual_stride), err) ||
+        make_room(g->driver, &t->flush, &flush, FLUSH, err))
+        return -1;
+    for (int i = 0; i < n; i++) {
+        double us;
+        if (time_class(g, m, of[i], tiles, rows, &us, err))
+            return -1;
+        out->tried[out->n_tried++] = (struct card_class){of[i], us};
+        if (!i || us < better * out->us || (out->class != of[0] && us < out->us))
+            out->class = of[i], out->us = us;
+    }
+    return 0;
+}
+
+int gpu_tune(struct gpu *g, const struct ptx_matmul *m, uint64_t tiles, uint32_t rows, struct error *err)
+{
+    struct gpu_tuner *t = g->tuner;
+    struct choice c;
+    uint32_t of[CLASSES];
+    if (!t || t->seconds <= 0 || m->n_used || rows < 2 || find(t, m, rows) || candidates(g, m, rows, of) < 2)
+        return 0;
+    const double from = now();
+    struct error why = {0};
+    int status = measure(g, m, tiles, rows, &c, &why);
+    t->seconds -= now() - from;
+    if (status && why.code == E_MEMORY) { // the model needs what is there
+        t->seconds = 0;
+        return 0;
+    }
+    if (status)
+        return fail(err, why.code, "%s", why.text);
+    t->timed++;
+    t->changed = true;
+    return add(t, &c, err);
+}
+
+void gpu_tuned(struct gpu *g)
+{
+    struct gpu_tuner *t = g->tuner;
+    if (!t)
+        return;
+    driver_free(g->driver, t->x);
+    driver_free(g->driver, t->y);
+    driver_free(g->driver, t->flush);
+    t->x = t->y = t->flush = 0;
+    t->x_bytes = t->y_bytes = 0;
+    if (t->path && t->changed)
+        write_choices(t);
+}
+
+// ---- for card.h
+
+int card_tuned(const struct machine *m)
+{
+    const struct gpu *g = (const struct gpu *)m;
+    return g->tuner ? g->tuner->timed : 0;
+}
+
+bool card_choice(const struct machine *m, int i, struct card_choice *out)
+{
+    const struct gpu *g = (const struct gpu *)m;
+    if (!g->tuner || i < 0 || i >= g->tuner->n)
+        return false;
+    const struct choice *c = &g->tuner->choices[i];
+    *out = (struct card_choice){.type = dtype_info[c->type].name,
+                                .form = forms[c->form],
+                                .n_in = c->n_in,
+                                .n_out = c->n_out,
+                                .rows = c->rows,
+                                .class = c->class,
+                                .us = c->us,
+                                .n_tried = c->n_tried};
+    memcpy(out->tried, c->tried, sizeof out->tried);
+    return true;
+}

@@ -1,0 +1,192 @@
+// Tests that the GPU machine measures which class of rows serves a product, keeps what it chose, uses what was kept, and
+// computes the same bits whatever was chosen.
+#include "engine/model.h"
+#include "engine/session.h"
+#include "kernels/card.h"
+#include "models/synth_model.h"
+#include "tests/ptx/quern_cuda.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { TOKENS = 40, FEW_TOKENS = 7, CARD_BYTES = 512 << 20 };
+static char folder[64], model_path[96], cache[96];
+
+static void make_all(void)
+{
+    struct error err = {0};
+    snprintf(folder, sizeof folder, "/tmp/quern-tune-XXXXXX");
+    cr_assert_not_null(mkdtemp(folder));
+    snprintf(model_path, sizeof model_path, "%s/model.gguf", folder);
+    snprintf(cache, sizeof cache, "%s/kernels", folder);
+    struct synth_options synth = {.preset = "llama-tiny", .mix = "Q4_K_M", .n_vocab = 512, .seed = 1};
+    cr_assert_eq(synth_model_write(&synth, model_path, &err), 0, "%s", err.text);
+    quern_cuda_set(&(struct quern_cuda_setup){1, 9, 0, 13000, CARD_BYTES});
+}
+
+static void remove_all(void)
+{
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    cr_expect_eq(system(command), 0);
+}
+
+TestSuite(ptx_tune, .init = make_all, .fini = remove_all, .timeout = 240);
+
+// What a run with steps of n_batch rows did. With 4 of them there is little to measure.
+struct outcome {
+    int timed, choices, wide; // wide: choices of PTX_WIDE_ROWS
+    float *logits;            // [n_vocab] after the last token
+    int n_vocab;
+};
+
+static struct outcome run(double tune_seconds, const char *kept, int n_batch)
+{
+    struct model *m;
+    struct session *s;
+    struct error err = {0};
+    struct outcome out = {0};
+    struct card_choice c;
+    int32_t tokens[TOKENS];
+    const int n = n_batch > 4 ? TOKENS : FEW_TOKENS;
+    const struct model_options o = {
+        .path = model_path, .device = DEVICE_GPU, .kernel_cache = kept, .tune_seconds = tune_seconds};
+    cr_assert_eq(model_open(&m, &o, &err), 0, "%s", err.text);
+    cr_assert_eq(session_open(&s, m, &(struct session_options){.n_ctx = 64, .n_batch = n_batch}, &err), 0, "%s",
+                 err.text);
+    for (int i = 0; i < n; i++)
+        tokens[i] = (7 * i + 3) % m->info.n_vocab;
+    cr_assert_eq(session_prompt(s, 0, tokens, n, NULL, &err), 0, "%s", err.text);
+    out.n_vocab = m->info.n_vocab;
+    out.logits = malloc((size_t)out.n_vocab * sizeof(float));
+    memcpy(out.logits, session_logits(s, 0), (size_t)out.n_vocab * sizeof(float));
+    out.timed = card_tuned(m->machine);
+    for (; card_choice(m->machine, out.choices, &c); out.choices++) {
+        cr_expect(c.us > 0 && c.rows >= 2 && c.class >= 1, "%s %u", c.type, c.class);
+        out.wide += c.class == 128;
+    }
+    session_close(s);
+    model_close(m);
+    return out;
+}
+
+// The file of choices.
+static void find_kept(char path[256])
+{
+    char command[160];
+    snprintf(command, sizeof command, "ls %s/products-*", cache);
+    FILE *f = popen(command, "r");
+    cr_assert_not_null(f);
+    cr_assert_not_null(fgets(path, 256, f), "%s holds no choices", cache);
+    path[strcspn(path, "\n")] = 0;
+    pclose(f);
+}
+
+// Writes lines to the file of choices, after those that are there if `append` is set.
+static void put_kept(const char *lines, bool append)
+{
+    char path[256];
+    find_kept(path);
+    FILE *f = fopen(path, append ? "ae" : "we");
+    cr_assert_not_null(f);
+    fputs(lines, f);
+    fclose(f);
+}
+
+static void expect_bits(const struct outcome *a, const struct outcome *b)
+{
+    cr_expect_eq(memcmp(a->logits, b->logits, (size_t)a->n_vocab * sizeof(float)), 0);
+}
+
+static void free_outcomes(struct outcome *a, struct outcome *b)
+{
+    free(a->logits);
+    free(b->logits);
+}
+
+Test(ptx_tune, what_is_measured_is_kept_and_the_bits_are_the_same)
+{
+    struct outcome untuned = run(0, cache, 4), first = run(1e9, cache, 4), again = run(1e9, cache, 4);
+    cr_expect_eq(untuned.timed + untuned.choices, 0, "without leave, nothing is measured");
+    cr_expect_gt(first.timed, 15);
+    cr_expect_eq(first.choices, first.timed);
+    cr_expect_eq(again.timed, 0);
+    cr_expect_eq(again.choices, first.choices);
+    expect_bits(&untuned, &first);
+    expect_bits(&untuned, &again);
+    free(untuned.logits);
+    free_outcomes(&first, &again);
+}
+
+// The seconds are those of all plans. What is not measured is served all the same.
+Test(ptx_tune, measuring_ends_with_its_seconds)
+{
+    struct outcome little = run(1e-9, cache, 4), rest = run(1e9, cache, 4);
+    cr_expect_eq(little.timed, 1, "%d", little.timed);
+    cr_expect_gt(rest.timed, 15);
+    cr_expect_eq(rest.choices, rest.timed + 1);
+    expect_bits(&little, &rest);
+    free_outcomes(&little, &rest);
+}
+
+Test(ptx_tune, without_a_folder_it_is_measured_each_time)
+{
+    struct outcome a = run(1e-9, NULL, 4), b = run(1e-9, NULL, 4);
+    cr_expect(a.timed == 1 && b.timed == 1);
+    free_outcomes(&a, &b);
+}
+
+// Every product of 48 rows by the class of 128, and by that of 2.
+Test(ptx_tune, what_was_kept_is_used)
+{
+    static const char *const shapes[] = {"Q4_K 256 256", "Q4_K 256 128", "Q4_K 256 768", "Q4_K 768 256",
+                                         "Q6_K 256 128", "Q6_K 768 256", "Q6_K 256 512"};
+    struct outcome first = run(1e-9, cache, 48);
+    for (int class = 2; class <= 128; class *= 64) {
+        char lines[1024] = "";
+        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+            snprintf(lines + strlen(lines), sizeof lines - strlen(lines), "%s q8 48 %d 1.0\n", shapes[i], class);
+        put_kept(lines, false);
+        struct outcome kept = run(1e-9, cache, 48);
+        cr_expect_eq(kept.wide, class == 128 ? 7 : 0);
+        expect_bits(&first, &kept);
+        free(kept.logits);
+    }
+    free(first.logits);
+}
+
+// Lines that are no choices are left out, and a class that does not exist is not used.
+Test(ptx_tune, a_damaged_file_does_no_harm)
+{
+    struct outcome first = run(1e9, cache, 4);
+    put_kept("what\n\nQ4_K 256 256 q8 4\nQ9_K 256 256 q8 4 64 1\nQ4_K 256 256 q9 4 64 1\nQ4_K 1 1 q8 2 0 1\n"
+             "Q4_K 4294967295 256 q8 4 64 1\n\x80\xff\n",
+             true);
+    struct outcome second = run(1e9, cache, 4);
+    cr_expect_eq(second.timed, 0);
+    cr_expect_eq(second.choices, first.choices + 1, "the one of 4294967295");
+    put_kept("Q4_K 256 256 q8 4 7 1.0\nQ6_K 768 256 q8 4 4096 1.0\nQ4_K 256 128 f16 4 128 1.0\n", false);
+    struct outcome third = run(1e-9, cache, 4);
+    expect_bits(&first, &second);
+    expect_bits(&first, &third);
+    free(third.logits);
+    free_outcomes(&first, &second);
+}
+
+// A call of the driver that fails while a product is measured is an error; too little memory is none.
+Test(ptx_tune, faults_while_measuring)
+{
+    struct model *m;
+    struct session *s;
+    struct error err = {0};
+    const struct model_options o = {.path = model_path, .device = DEVICE_GPU, .tune_seconds = 1e9};
+    cr_assert_eq(model_open(&m, &o, &err), 0, "%s", err.text);
+    quern_cuda_fail("cuEventElapsedTime", 3, 700);
+    int status = session_open(&s, m, &(struct session_options){.n_ctx = 64, .n_batch = 4}, &err);
+    quern_cuda_fail(NULL, 0, 0);
+    cr_expect(status == -1 && err.code == E_GPU, "%d: %s", status, err.text);
+    model_close(m);
+}
