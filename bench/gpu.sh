@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
-# Checks and measures a GPU: bash bench/gpu.sh [--checks] [--speed] [BUILD]
+# Checks and measures a GPU: bash bench/gpu.sh [--checks] [--speed] [--variants] [BUILD]
 #
 # --checks: every test of kernels, run on the card; the logits of golden models against plain C on the CPU (the squared
 #   error may be 1e-5 of the squared logits with float weights, 2e-4 with quantised ones); and greedy text, which must
 #   equal the CPU's. The checks run side by side on all cores, each with a time limit of its own.
 # --speed: how fast models of real shapes with random weights run, the most important ones first.
 #
-# Without a flag both parts run. BUILD is a folder that meson has built (build); only the programs in it are used, with
+# --variants: the kernels among which the machine chooses for a product, a line for each product and number of rows with
+#   the time of each; and how long the first load of a model takes with these measurements.
+#
+# Without a flag all parts run. BUILD is a folder that meson has built (build); only the programs in it are used, with
 # bash, coreutils, awk, find and xargs. The output also goes to a file for each part, in $OUT or else bench/results.
 # Exit status: 0 if all that was asked for ran to its end and is right, 1 if not, 2 for bad usage, 6 without a GPU.
 #
@@ -17,24 +20,27 @@
 #   TMPDIR          folder for models: 17 GB for a part (/dev/shm if it has room, else /tmp)
 #   CHECKS_SECONDS  limit of the checks (120)
 #   SPEED_SECONDS   limit of the speeds (180; 480 with LLAMA_BENCH)
+#   VARIANTS_SECONDS  limit of the variants (180)
 #   CHECK_SECONDS   limit of one check (60)
 #   JOBS            checks that run at the same time (the number of cores)
 #   CHECK_PRESETS   shapes of the models whose text is checked
 #   SPEED_CELLS     file with other lines for the table `cells` below
+#   VARIANT_MODELS  shapes and types of the models whose kernels are measured
+#   VARIANT_ROWS    the most rows of their steps (512)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 parts=()
-while [ "${1:-}" = --checks ] || [ "${1:-}" = --speed ]; do
+while [ "${1:-}" = --checks ] || [ "${1:-}" = --speed ] || [ "${1:-}" = --variants ]; do
     parts+=("${1#--}")
     shift
 done
 if [ $# -gt 1 ] || [[ ${1:-} == -* ]]; then
-    echo "usage: bash bench/gpu.sh [--checks] [--speed] [BUILD]" >&2
+    echo "usage: bash bench/gpu.sh [--checks] [--speed] [--variants] [BUILD]" >&2
     exit 2
 fi
 if [ ${#parts[@]} = 0 ]; then
-    parts=(checks speed)
+    parts=(checks speed variants)
 fi
 build=${1:-build}
 quern=$build/cmd/quern
@@ -270,6 +276,8 @@ cells() {
 8B F16|60|llama3-8b:F16|-p 512 -n 32
 1B Q4_K_M|20|llama3-1b:Q4_K_M|-p 0 -n 128
 8B Q8_0|40|llama3-8b:Q8_0|-p 0 -n 64
+8B Q4_K_M with kernels chosen without measuring|30|llama3-8b:Q4_K_M|-p 32,512 -n 32 --no-tune
+8B F16 with float activations|60|llama3-8b:F16|-p 512 -n 32 --exact
 mixture: 8 of the 48 layers of Qwen 3 30B-A3B, so a whole model takes some six times as long|30|qwen3-a3b-8l:Q4_K_M|-p 512 -n 64
 EOF
 }
@@ -321,6 +329,52 @@ speed() {
     done 3< <(cells)
     rm -f "$work/model.gguf"
     section "end of the speeds"
+}
+
+# ---- variants
+
+# try_variants NAME LIMIT ROWS: every kernel of the products of a model for steps of up to ROWS rows. Nothing is kept from
+# earlier measurements. The compiled kernels are, so that a second model of the same shapes needs less time.
+try_variants() {
+    local status=0 started=$SECONDS
+    section "$1, up to $3 rows"
+    get_model "$1" || status=$?
+    rm -f "$work"/cache/quern/kernels/products-*
+    if [ $status = 0 ]; then
+        XDG_CACHE_HOME=$work/cache within "$2" "$quern" device --tune -m "$work/model.gguf" -ub "$3" 2>"$work/why" ||
+            status=$?
+        cat "$work/why"
+    fi
+    if [ $status != 0 ]; then
+        failure "variants of $1" "$(reason $status "$work/why")"
+    fi
+    echo "($((SECONDS - started)) s)"
+}
+
+# What a user waits for: the first run of a model on a card that has never seen it, and the second.
+first_loads() {
+    local which
+    section "the first load of a model, and the second"
+    get_model llama3-1b:Q4_K_M || return 0
+    rm -rf "$work/cache"
+    for which in first second; do
+        local from=$EPOCHREALTIME
+        XDG_CACHE_HOME=$work/cache within 60 "$quern" run --device gpu -m "$work/model.gguf" -n 1 "$prompt" \
+            >/dev/null 2>"$work/why" || failure "$which load" "$(reason $? "$work/why")"
+        awk -v which="$which" -v from="$from" -v to="$EPOCHREALTIME" \
+            'BEGIN { printf("%s: %.1f s\n", which, to - from) }'
+    done
+}
+
+variants() {
+    local model='' name
+    deadline=$(($(date +%s) + ${VARIANTS_SECONDS:-180}))
+    for name in ${VARIANT_MODELS-llama3-8b:Q4_K_M llama3-8b:Q8_0 llama3-8b:F16}; do
+        try_variants "$name" 80 "${VARIANT_ROWS:-512}"
+    done
+    first_loads
+    rm -f "$work/model.gguf"
+    section "end of the variants"
 }
 
 # ---- parts

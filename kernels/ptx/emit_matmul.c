@@ -74,6 +74,24 @@ bool ptx_has_class(const struct ptx_matmul *m, uint32_t rows, uint32_t shared)
     }
 }
 
+// Bytes of shared memory that a thread block can have on a GPU of that compute capability (CUDA programming guide).
+static uint32_t shared_of(uint32_t target)
+{
+    const uint32_t kib = target < 80                    ? 64
+                         : target == 80 || target == 87 ? 163
+                         : target >= 90 && target < 120 ? 227
+                                                        : 99;
+    return kib << 10;
+}
+
+// Whether the classes of 8, 16 and 32 rows take their weights by a ring. From sm_101 on ptxas spills registers with Q2_K.
+static bool by_ring(const struct ptx_matmul *m)
+{
+    return on_tensor_cores(m) && m->rows >= 8 && m->rows <= 32 && m->target >= 80 &&
+           ptx_bytes_of(m->type)->scales != PTX_SCALE_FLOAT && !(m->type == DT_Q2_K && m->target > 100) &&
+           ptx_matmul_ring_bytes(m) <= shared_of(m->target);
+}
+
 static int check(const struct ptx_matmul *m, struct error *err)
 {
     if (tile_check("matmul", m->type, m->n_in, err))
@@ -129,16 +147,15 @@ uint32_t ptx_matmul_rows(const struct ptx_matmul *m, uint32_t n_rows, uint32_t t
 
 // ---- the beginning and the end of every kernel
 
-// CTAs of the class PTX_MANY_ROWS that should fit on a multiprocessor. Two hide each other's loads. For Q6_K from sm_100
-// on, some registers would spill.
-static uint32_t ctas_of_many(const struct ptx_matmul *m)
+// CTAs that should fit on a multiprocessor: two in the class PTX_MANY_ROWS, which hide each other's loads. For Q6_K from sm_100 on, some registers would spill.
+static uint32_t ctas_of(const struct ptx_matmul *m)
 {
-    return m->type == DT_Q6_K && m->target >= 100 ? 1 : 2;
+    const bool many = (m->q8 || m->halves) && m->rows == PTX_MANY_ROWS;
+    return many && !(m->type == DT_Q6_K && m->target >= 100) ? 2 : 1;
 }
 
 void ptx_matmul_entry(struct ptx *p, const struct ptx_matmul *m, uint32_t warps)
 {
-    uint32_t ctas = (m->q8 || m->halves) && m->rows == PTX_MANY_ROWS ? ctas_of_many(m) : 1;
     PTX_FILL(p, "\n// node $0: ", m->node);
     ptx_word(p, dtype_info[m->type].name);
     PTX_FILL(p, " weights: y[.][$0] = x[.][$1] * w[$0][$1]', $2 rows a CTA, x in ", m->n_out, m->n_in, m->rows);
@@ -171,7 +188,7 @@ void ptx_matmul_entry(struct ptx *p, const struct ptx_matmul *m, uint32_t warps)
              "    cvta.to.global.u64 %w_tile, %w_tile;\n"
              "    ld.param.u64 %px0, [x];\n"
              "    cvta.to.global.u64 %px0, %px0;\n",
-             m->node, 32 * warps, MIN(m->rows, 8u), ctas);
+             m->node, 32 * warps, MIN(m->rows, 8u), ctas_of(m));
 }
 
 // Adds %expert times the bytes of a matrix to %w_tile. The product may exceed 32 bits.
@@ -584,7 +601,7 @@ int ptx_emit_matmul(struct ptx *p, const struct ptx_matmul *m, struct ptx_launch
     if (check(m, err))
         return -1;
     uint32_t warps = WARPS, outputs = PTX_TILE_ROWS;
-    const bool wide = m->rows == PTX_WIDE_ROWS;
+    const bool wide = m->rows == PTX_WIDE_ROWS, ring = by_ring(m);
     if (wide)
         outputs = ptx_matmul_wide(p, m);
     else if (m->halves && m->rows == PTX_MANY_ROWS)
@@ -595,6 +612,8 @@ int ptx_emit_matmul(struct ptx *p, const struct ptx_matmul *m, struct ptx_launch
         outputs = ptx_matmul_mma(p, m);
     else if (m->rows == PTX_MANY_ROWS)
         ptx_matmul_tiled(p, m);
+    else if (ring)
+        ptx_matmul_ring(p, m);
     else if (m->rows >= 8 && on_tensor_cores(m))
         ptx_matmul_rows_mma(p, m);
     else if (m->q8)
@@ -604,6 +623,8 @@ int ptx_emit_matmul(struct ptx *p, const struct ptx_matmul *m, struct ptx_launch
     *launch = (struct ptx_launch){.entry = "matmul",
                                   .grid = {ptx_tiles(m->n_out, outputs), 1, 1},
                                   .block = {32 * warps, 1, 1},
-                                  .shared = wide ? ptx_matmul_wide_bytes(m) : 0};
+                                  .shared = wide   ? ptx_matmul_wide_bytes(m)
+                                            : ring ? ptx_matmul_ring_bytes(m)
+                                                   : 0};
     return ptx_finish(p, err);
 }

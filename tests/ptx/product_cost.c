@@ -45,7 +45,7 @@ static int run(struct simt *s, const struct ptx_matmul *m, const struct ptx *p, 
         return -1;
     snprintf(entry, sizeof entry, "%s_%u", l->entry, m->node);
     return simt_launch(s, simt_find(s, entry), (struct simt_dim){l->grid[0], ptx_matmul_grid(m, n_rows), 1},
-                       (struct simt_dim){l->block[0], 1, 1}, 0, &params, 60, err);
+                       (struct simt_dim){l->block[0], 1, 1}, l->shared, &params, 60, err);
 }
 
 int product_cost(enum dtype type, uint32_t n_rows, uint32_t target, struct product_cost *out, struct error *err)
