@@ -312,7 +312,7 @@ static struct ptx_fused qkv(enum dtype type, enum dtype values, enum dtype kv, b
         struct ptx_fused_section *s = &f.sections[i];
         struct ptx_fused_node *n = s->nodes;
         *s = (struct ptx_fused_section){.n_out = 1024, .unit = neox ? 128 : 32, .n_legs = 1};
-        s->legs[0] = (struct ptx_fused_leg){i ? values : type, 2 + i, i ? -1 : 4};
+        s->legs[0] = (struct ptx_fused_leg){i ? values : type, 2 + i, i ? -1 : 4, -1};
         n[s->n_nodes++] = (struct ptx_fused_node){.kind = FUSED_SUM, .param = -1, .other = -1, .store = -1};
         if (!i && neox) {
             n[s->n_nodes] = (struct ptx_fused_node){.kind = FUSED_NORM, .param = 5, .other = -1, .store = -1};
@@ -339,7 +339,7 @@ static struct ptx_fused gated(enum dtype type, enum act_kind act)
     f.prologue[1].other = 9;
     f.n_sections = 1;
     s->n_legs = s->n_nodes = 2;
-    s->legs[1] = (struct ptx_fused_leg){type, 3, -1};
+    s->legs[1] = (struct ptx_fused_leg){type, 3, -1, -1};
     s->nodes[1] = (struct ptx_fused_node){.kind = FUSED_SUM, .a = 1, .param = -1, .other = -1, .store = -1};
     s->nodes[2] = (struct ptx_fused_node){.kind = FUSED_ELEMENT, .b = 1, .param = -1, .other = -1, .store = 7};
     s->nodes[s->n_nodes++].element = (struct ptx_elements){.op = PTX_GLU, .act = act};

@@ -224,6 +224,7 @@ struct plan {
     uint64_t groups; // rows grouped by expert (ptx_emit_group), for the most rows; each choice of experts reuses it
     const atomic_bool *cancel; // flag that ends a step early; NULL: none
     size_t page_bytes;
+    uint64_t arrivals;             // counter of CTAs that have ended, for launches that choose experts at their end
     struct buffer parts, counters; // partial results and counters of attention, reused by each layer; owned
     uint64_t block;                // the step's inputs in GPU memory
     uint8_t *pinned;               // the same block in pinned host memory
@@ -251,6 +252,7 @@ int gpu_add_kernel(struct plan *p, struct gpu_launch *l, struct gpu_spec *spec, 
 int gpu_kv_of(const struct plan *p, const struct tensor *n, int layer, enum kv_part part, int dim, struct ptx_kv *out,
               struct error *err);
 struct ptx_elements gpu_elements_of(const struct tensor *n);
+struct ptx_route gpu_route_of(const struct tensor *n);
 // Whether n, of class ELEMENT, takes some columns of its second source; and the address of the first of them.
 bool gpu_takes_part(const struct tensor *n);
 uint64_t gpu_second(const struct plan *p, const struct tensor *n);

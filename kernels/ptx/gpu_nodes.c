@@ -309,18 +309,22 @@ static int do_elements(struct plan *p, struct tensor *n, struct error *err)
     return 0;
 }
 
+struct ptx_route gpu_route_of(const struct tensor *n)
+{
+    return (struct ptx_route){.rows = n->rows,
+                              .experts = (uint32_t)route_experts(n),
+                              .used = (uint32_t)n->p.route.n_used,
+                              .kind = n->p.route.kind,
+                              .normalise = n->p.route.normalise,
+                              .scale = n->p.route.scale,
+                              .bias = n->w[0],
+                              .groups = (uint32_t)n->p.route.n_group,
+                              .groups_used = (uint32_t)n->p.route.n_group_used};
+}
+
 static int do_route(struct plan *p, struct tensor *n, struct error *err)
 {
-    struct gpu_spec s = {.kind = GPU_ROUTE};
-    s.route = (struct ptx_route){.rows = n->rows,
-                                 .experts = (uint32_t)route_experts(n),
-                                 .used = (uint32_t)n->p.route.n_used,
-                                 .kind = n->p.route.kind,
-                                 .normalise = n->p.route.normalise,
-                                 .scale = n->p.route.scale,
-                                 .bias = n->w[0],
-                                 .groups = (uint32_t)n->p.route.n_group,
-                                 .groups_used = (uint32_t)n->p.route.n_group_used};
+    struct gpu_spec s = {.kind = GPU_ROUTE, .route = gpu_route_of(n)};
     struct gpu_launch *l = begin(p, n, err);
     if (!l || gpu_add_kernel(p, l, &s, 1, err))
         return -1;
