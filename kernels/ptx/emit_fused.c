@@ -28,6 +28,7 @@ struct frame {
     uint32_t row_bytes;  // the row, if there is a prologue
     uint32_t sums_bytes; // one buffer of S; without q8 the buffer of decoded weights
     uint32_t buffers;    // of S: 1 or 2
+    uint32_t loads;      // of a thread in a round, for units of FUSED_NARROW columns; 0: larger units
     uint32_t exchange_bytes, partials_bytes, route_bytes;
 };
 
@@ -74,6 +75,11 @@ static struct frame frame_of(const struct ptx_fused *f)
     r.row_bytes = (r.row_bytes + 15) & ~15u;
     r.partials_bytes = ptx_fused_partials_bytes(f);
     r.route_bytes = ptx_fused_route_bytes(f);
+    if (ptx_fused_narrow(f)) {
+        uint64_t others = (uint64_t)r.row_bytes + r.exchange_bytes + r.partials_bytes + r.route_bytes;
+        r.loads = others + ptx_fused_narrow_bytes(8) <= SHARED_MAX ? 8 : 4;
+        r.sums_bytes = ptx_fused_narrow_bytes(r.loads);
+    }
     if (f->q8 && r.row_bytes + 2 * r.sums_bytes + r.exchange_bytes + r.partials_bytes + r.route_bytes <= SHARED_MAX)
         r.buffers = 2;
     return r;
@@ -117,7 +123,7 @@ static int check_node(const struct ptx_fused_node *n, int at, uint32_t width, ui
 
 static int check_section(const struct ptx_fused *f, const struct ptx_fused_section *s, struct error *err)
 {
-    if (!s->n_out || s->n_out > MAX_SIZE || !s->unit || s->unit % 32 || s->unit > FUSED_UNIT ||
+    if (!s->n_out || s->n_out > MAX_SIZE || !s->unit || (s->unit % 32 && !ptx_fused_narrow(f)) || s->unit > FUSED_UNIT ||
         (s->unit > 32 && s->n_out % s->unit) || s->n_legs < 1 || s->n_legs > FUSED_LEGS || s->n_nodes < 1 ||
         s->n_nodes > FUSED_NODES)
         return fail(err, E_GPU, "fused: %u columns in units of %u", s->n_out, s->unit);
@@ -264,9 +270,11 @@ static void prefetch_first(struct ptx *p, const struct ptx_fused *f, const struc
                  "    @%in bra BEHIND_$1;\n"
                  "    sub.u32 %unit8, %job, $2;\n",
                  end, i, first);
+        if (!experts && r->loads)
+            ptx_fused_narrow_prefetch(p, f, s, 32 * r->warps, i * FUSED_LEGS);
         if (experts && s->experts.n_used)
             ptx_fused_experts_prefetch(p, f, s, 32 * r->warps, i * FUSED_LEGS);
-        for (uint32_t l = 0; l < (uint32_t)s->n_legs && !experts && !s->experts.n_used; l++) {
+        for (uint32_t l = 0; l < (uint32_t)s->n_legs && !experts && !s->experts.n_used && !r->loads; l++) {
             uint32_t bytes = ptx_fused_tiles(s) * (uint32_t)tile_bytes(s->legs[l].type, f->n_in);
             PTX_FILL(p,
                      "    ld.param.u64 %w8, [p$0];\n"
@@ -450,7 +458,7 @@ static void section(struct ptx *p, const struct ptx_fused *f, const struct ptx_f
              "    mad.lo.u32 %local, %tile, $0, %index;\n"
              "    mul.lo.u32 %tile, %tile, $1;\n"
              "    mov.u32 %column, %local;\n",
-             s->unit, ptx_fused_tiles(s));
+             s->unit, MAX(ptx_fused_tiles(s), 1u));
     if (s->experts.n_used && !s->experts.summed)
         PTX_FILL(p, "    mad.lo.u32 %column, %place, $0, %column;\n", s->n_out);
     ptx_fused_columns_load(p, s);
@@ -458,6 +466,8 @@ static void section(struct ptx *p, const struct ptx_fused *f, const struct ptx_f
         ptx_fused_q8_products(p, f, s, r->warps);
     else if (f->halves)
         ptx_fused_half_products(p, f, s);
+    else if (r->loads)
+        ptx_fused_narrow_products(p, f, r->loads);
     else
         f32_products(p, f, s);
     ptx_fused_columns(p, s);

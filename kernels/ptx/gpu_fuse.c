@@ -262,6 +262,24 @@ static bool joins(const struct fusion *u, const struct stage *s, const struct te
            (n->op == OP_MATMUL || fuse_fate(u, n->src[1])->made < s->at);
 }
 
+// Whether the stage has few columns, of float32 weights and activations, each of which is computed by itself.
+static bool is_narrow(const struct stage *s)
+{
+    enum { COLUMNS = 1024 };
+    int64_t columns = 0;
+    bool narrow = s->x->op != OP_QUANTIZE && s->x->width % 16 == 0;
+    for (int i = 0; i < s->n_sections; i++) {
+        const struct section *to = &s->sections[i];
+        columns += to->n_out;
+        narrow = narrow && to->n_legs == 1 && !to->expert;
+        for (int j = 0; j < to->n_nodes; j++) {
+            const struct tensor *n = to->nodes[j];
+            narrow = narrow && (n->op == OP_MATMUL ? n->w[0]->type == DT_F32 : is_element(n) || weighs_columns(n));
+        }
+    }
+    return narrow && columns <= COLUMNS;
+}
+
 // Forms the stage whose first product is `first`. *out becomes NULL if the sums do not fit in shared memory; the
 // product then has a launch of its own.
 static int stage_new(struct fusion *u, struct tensor *first, struct stage **out, struct error *err)
@@ -297,6 +315,8 @@ static int stage_new(struct fusion *u, struct tensor *first, struct stage **out,
             absorb_route(u, s, p->program.nodes[i]);
         else
             absorb(u, s, p->program.nodes[i]);
+    for (int i = 0; i < s->n_sections && is_narrow(s); i++)
+        s->sections[i].unit = FUSED_NARROW;
     return 0;
 }
 
