@@ -19,7 +19,7 @@
 
 #include <math.h>
 
-enum { MAX_WARPS = 16, LARGE_WARPS = 12, LARGE_UNIT = 256, SHARED_MAX = 48 << 10, MAX_SIZE = 1 << 20 };
+enum { MAX_WARPS = 16, LARGE_WARPS = 12, LARGE_UNIT = 256, MANY_UNITS = 128, SHARED_MAX = 48 << 10, MAX_SIZE = 1 << 20 };
 
 // The shape of a kernel and its use of shared memory. The fields ending in _bytes are sizes in shared memory.
 struct frame {
@@ -39,9 +39,16 @@ uint32_t ptx_fused_part_bytes(const struct ptx_fused *f)
     return f->halves ? ptx_half_row_bytes(f->sections[0].legs[0].type, f->n_in) : 4 * f->n_in;
 }
 
-// The most warps for which a lane has enough registers for a unit of every type used.
+// The most warps for which a lane has enough registers for a unit of every type used. The places of experts have more
+// units than a card has multiprocessors, but not many times as many: then two CTAs, each of half as many warps, share one,
+// and no unit has to wait for another.
 static uint32_t most_warps(const struct ptx_fused *f)
 {
+    uint32_t units = 0;
+    for (int i = 0; i < f->n_sections; i++)
+        units += f->sections[i].experts.n_used && !f->sections[i].experts.summed ? ptx_fused_units(&f->sections[i]) : 0;
+    if (units > MANY_UNITS)
+        return MAX_WARPS / 2;
     for (int i = 0; i < f->n_sections; i++)
         for (int l = 0; l < f->sections[i].n_legs; l++)
             if (tile_unit_bytes(f->sections[i].legs[l].type) > LARGE_UNIT)
