@@ -61,9 +61,9 @@ uint32_t ptx_matmul_q8(struct ptx *p, const struct ptx_matmul *m);
 // Emits the whole kernel for 8-bit activations and many rows on tensor cores, with 256 threads per CTA. Returns the
 // number of outputs of a CTA.
 uint32_t ptx_matmul_mma(struct ptx *p, const struct ptx_matmul *m);
-// Emits the whole kernel for 8-bit activations and a class of 8, 16 or 32 rows on tensor cores, with 256 threads and 32
-// outputs per CTA.
-void ptx_matmul_rows_mma(struct ptx *p, const struct ptx_matmul *m);
+// Emits the whole kernel for 8-bit activations and a class of 8, 16 or 32 rows on tensor cores, with 32 outputs per CTA.
+// Returns the number of warps of a CTA.
+uint32_t ptx_matmul_rows_mma(struct ptx *p, const struct ptx_matmul *m);
 // Stores %sum (.f32), the complete sum of output %output of row %row, with bias, residual and scale. Needs %term (.f32).
 void ptx_matmul_store(struct ptx *p, const struct ptx_matmul *m);
 // Emit the whole kernels for activations of 16 bits, with 256 threads per CTA: for up to 8 rows and 32 outputs; and for

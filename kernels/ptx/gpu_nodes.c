@@ -516,20 +516,32 @@ static size_t groups_bytes(const struct plan *p)
     return bytes;
 }
 
-// Adds a kernel for each class of rows that one of the plan's buckets uses.
-static int add_classes(struct plan *p, struct gpu_launch *l, struct gpu_spec *s, struct error *err)
+static bool has_class(const struct gpu_launch *l, uint32_t class)
 {
+    for (int i = 0; i < l->n_kernels; i++)
+        if (l->classes[i] == class)
+            return true;
+    return false;
+}
+
+// Adds a kernel for each class of rows of the product m that one of the plan's buckets uses: of the product itself, or of
+// the launch that groups rows for it, for which a class of 1 needs none.
+static int add_classes(struct plan *p, struct gpu_launch *l, const struct ptx_matmul *m, struct gpu_spec *s,
+                       struct error *err)
+{
+    l->matmul = *m;
     for (int rows = 1; rows <= p->max_rows[l->rows]; rows = gpu_bucket_of(rows + 1, INT32_MAX)) {
         int bucket = gpu_bucket_of(rows, p->max_rows[l->rows]);
-        uint32_t class = matmul_class(p, &s->matmul, (uint32_t)bucket);
-        bool there = false;
-        for (int i = 0; i < l->n_kernels; i++)
-            there = there || l->classes[i] == class;
-        s->matmul.rows = class;
-        if (!there && gpu_add_kernel(p, l, s, class, err))
+        uint32_t class = matmul_class(p, m, (uint32_t)bucket);
+        if (has_class(l, class) || (l->groups && class == 1))
+            continue;
+        if (l->groups)
+            s->group.size = class;
+        else
+            s->matmul.rows = class;
+        if (gpu_add_kernel(p, l, s, class, err))
             return -1;
     }
-    l->matmul = s->matmul;
     return 0;
 }
 
@@ -539,21 +551,23 @@ static int group_places(struct plan *p, const struct tensor *route, const struct
                         struct error *err)
 {
     uint32_t most = (uint32_t)p->max_rows[to->rows];
-    if (p->list->routed == route || matmul_class(p, m, most) != PTX_MANY_ROWS)
+    if ((p->list->routed == route && p->list->routed_q8 == m->q8) || matmul_class(p, m, most) == 1)
         return 0;
     if (!p->groups && gpu_scratch(p, groups_bytes(p), &p->groups, err))
         return -1;
-    struct gpu_spec s = {.kind = GPU_GROUP, .group = {0, to->rows, m->n_used, m->n_experts, m->ids_stride}};
+    struct gpu_spec s = {.kind = GPU_GROUP, .group = {0, to->rows, m->n_used, m->n_experts, m->ids_stride, 0}};
     struct gpu_launch *l = gpu_launch_new(p, to, err);
-    if (!l || gpu_add_kernel(p, l, &s, PTX_MANY_ROWS, err))
+    if (!l)
         return -1;
     l->groups = true;
-    l->matmul = *m;
+    if (add_classes(p, l, m, &s, err))
+        return -1;
     gpu_add_arg(l, ARG_STEP, 0);
     gpu_add_arg(l, ARG_ADDRESS, gpu_value(p, route) + 4 * m->n_used);
     gpu_add_arg(l, ARG_ADDRESS, p->groups);
     gpu_add_arg(l, ARG_N_ROWS, 0);
     p->list->routed = route;
+    p->list->routed_q8 = m->q8;
     return 0;
 }
 
@@ -601,7 +615,8 @@ static int product(struct plan *p, struct tensor *n, const struct tensor *residu
     if (s.matmul.scale ? gpu_add_floats(p, l, w->scale, w->ne[2], err) : (gpu_add_arg(l, ARG_ADDRESS, 0), 0))
         return -1;
     gpu_add_arg(l, ARG_N_ROWS, 0);
-    return add_classes(p, l, &s, err);
+    const struct ptx_matmul m = s.matmul;
+    return add_classes(p, l, &m, &s, err);
 }
 
 static int do_matmul(struct plan *p, struct tensor *n, struct error *err)
