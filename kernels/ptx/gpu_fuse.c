@@ -13,7 +13,8 @@
 //   - The prologue has norms of the whole row, element-wise functions and the rounding to 8 bits. Every CTA (thread
 //     block) of the stage computes it for itself, so that these nodes need no launch. Other launches may read such a
 //     value too. If all of them come after the first stage that computes it, a CTA of that stage stores it for them.
-//     Otherwise, and always for 8-bit rows that several launches read, the node has a launch of its own.
+//     Otherwise the node has a launch of its own. A rounded row is never stored: each stage rounds it for itself, unless
+//     other launches read it.
 // Every other node has a launch of its own. The row that OP_ROWS picks is the only row of the step, so that its value
 // is the value of its source.
 //
@@ -383,9 +384,9 @@ static void read_made(struct fusion *u, struct tensor *n)
             read_memory(u, n->src[i], s->at, s->at);
 }
 
-// Decides where n is computed, and notes what it reads. A value that one prologue alone needs is INLINED. A value that
-// others read as well is CARRIED by the first stage, if that comes before all other readers. The 8-bit rows of
-// OP_QUANTIZE are never stored by a prologue.
+// Decides where n is computed, and notes what it reads. A value that one prologue alone needs is INLINED, and so are rows
+// of OP_QUANTIZE that only prologues need: no prologue stores these. A value that others read as well is CARRIED by the
+// first stage, if that comes before all other readers.
 static void settle(struct fusion *u, struct tensor *n)
 {
     struct fate *f = fuse_fate(u, n);
@@ -403,7 +404,7 @@ static void settle(struct fusion *u, struct tensor *n)
     }
     bool inlined = f->inlined != NEVER, once = f->inlined == f->last_inlined;
     bool first = f->inlined < f->memory && f->first && f->first->rows == n->rows;
-    if (inlined && once && f->memory == NEVER)
+    if (inlined && f->memory == NEVER && (once || n->op == OP_QUANTIZE))
         f->how = INLINED;
     else if (inlined && first && n->op != OP_QUANTIZE)
         f->how = CARRIED;

@@ -34,7 +34,7 @@ enum how {
     PICKED,   // by no launch: it is the same as its source
     UNUSED,   // by no launch: nothing reads it
     MADE,     // in a section of a stage, or as a choice of experts at its end
-    INLINED,  // only in the prologue of the one stage that needs it
+    INLINED,  // only in the prologue of each stage that needs it; but for rounded rows that is one
     CARRIED,  // in the prologue of the first stage that needs it, which stores it for all later readers
 };
 // How and where a node is computed, and who reads it.

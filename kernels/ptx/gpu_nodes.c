@@ -529,10 +529,10 @@ static bool has_class(const struct gpu_launch *l, uint32_t class)
 static int add_classes(struct plan *p, struct gpu_launch *l, const struct ptx_matmul *m, struct gpu_spec *s,
                        struct error *err)
 {
+    const int most = p->max_rows[l->rows]; // the last bucket, even if it is none of a plan for more rows
     l->matmul = *m;
-    for (int rows = 1; rows <= p->max_rows[l->rows]; rows = gpu_bucket_of(rows + 1, INT32_MAX)) {
-        int bucket = gpu_bucket_of(rows, p->max_rows[l->rows]);
-        uint32_t class = matmul_class(p, m, (uint32_t)bucket);
+    for (int rows = 1, before = 0; before < most; before = rows, rows = gpu_bucket_of(rows + 1, INT32_MAX)) {
+        uint32_t class = matmul_class(p, m, (uint32_t)MIN(rows, most));
         if (has_class(l, class) || (l->groups && class == 1))
             continue;
         if (l->groups)
