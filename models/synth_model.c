@@ -89,6 +89,8 @@ static const struct preset {
                                                        8,  2880,  2880,  64, 8,  64,  1.5e5f, 8192, 201088, 32, 4, 0, 0, 0, 128, 0, 0, 0},
     {"qwen35-moe-tiny", "qwen35moe", F_ROPE | F_DELTA | F_EXPERTS | F_SHARED | F_OUTPUT,
                                                        4,  256,   256,   4,  2,  64,  1e7f, 2048, 2048,   8, 2, 2,  4,  32, 0, 0, 0, 0},
+    {"qwen3-moe-tiny", "qwen3moe", (F_LLAMA & ~(unsigned)F_GATED) | F_QK_NORM | F_EXPERTS,
+                                                       4,  256,   256,   4,  2,  64,  1e6f, 2048, 2048,   40, 4, 0, 0, 0, 0, 0, 0, 0},
     {"gemma3-tiny",    "gemma3", F_GEMMA | F_QK_NORM,  6,  256,   768,   4,  2,  64,  1e6f, 2048, 2048,   0, 0, 0, 0, 0, 128, 0, 0, 0},
     {"gpt-oss-tiny",   "gpt-oss", F_QKV | F_QKV_BIAS | F_EXPERTS | F_OUTPUT | F_ROPE | F_SINKS,
                                                        4,  256,   256,   8,  4,  32,  1e5f, 2048, 2048,   8, 2, 0, 0, 0, 128, 0, 0, 0},

@@ -102,6 +102,17 @@ Test(ptx_fused, one_row_takes_five_launches_a_layer)
     check_launches("gpt2-tiny", "Q8_0", 5);
 }
 
+// A layer of a mixture: QKV, attention, O, the router, gate and up, down. A shared expert's output takes one more.
+Test(ptx_fused, one_row_takes_six_launches_a_layer_of_experts)
+{
+    check_launches("llama-moe-tiny", "Q4_K_M", 6);
+    check_launches("llama-moe-tiny", "F16", 6);
+    check_launches("qwen3-moe-tiny", "Q4_K_M", 6);
+    check_launches("qwen3-moe-tiny", "Q8_0", 6);
+    check_launches("gpt-oss-tiny", "MXFP4", 6);
+    check_launches("gpt-oss-tiny", "BF16", 6);
+}
+
 // ---- bits
 
 struct run {
@@ -182,6 +193,16 @@ Test(ptx_fused, gives_the_bits_of_single_nodes)
     check_bits("gpt2-tiny", "F16", false, DT_F32, 1e-5);
     check_bits("phi3-tiny", "F16", true, DT_F16, 1e-5);
     check_bits("qwen3-tiny", "Q4_K", true, DT_F32, 1e-9);
+}
+
+Test(ptx_fused, gives_the_bits_of_single_nodes_of_experts)
+{
+    check_bits("qwen3-moe-tiny", "Q4_K_M", false, DT_F16, ROUNDED);
+    check_bits("gpt-oss-tiny", "MXFP4", false, DT_F16, ROUNDED);
+    check_bits("deepseek2-tiny", "Q5_K", false, DT_F16, ROUNDED);
+    check_bits("llama-moe-tiny", "BF16", false, DT_F16, 1e-5);
+    check_bits("deepseek2-tiny", "F16", false, DT_F32, 1e-5);
+    check_bits("llama-moe-tiny", "Q4_K", true, DT_F32, 1e-9);
 }
 
 // ---- rows that have no room in a fused kernel
@@ -312,7 +333,7 @@ static struct ptx_fused qkv(enum dtype type, enum dtype values, enum dtype kv, b
         struct ptx_fused_section *s = &f.sections[i];
         struct ptx_fused_node *n = s->nodes;
         *s = (struct ptx_fused_section){.n_out = 1024, .unit = neox ? 128 : 32, .n_legs = 1};
-        s->legs[0] = (struct ptx_fused_leg){i ? values : type, 2 + i, i ? -1 : 4};
+        s->legs[0] = (struct ptx_fused_leg){i ? values : type, 2 + i, i ? -1 : 4, -1};
         n[s->n_nodes++] = (struct ptx_fused_node){.kind = FUSED_SUM, .param = -1, .other = -1, .store = -1};
         if (!i && neox) {
             n[s->n_nodes] = (struct ptx_fused_node){.kind = FUSED_NORM, .param = 5, .other = -1, .store = -1};
@@ -339,10 +360,74 @@ static struct ptx_fused gated(enum dtype type, enum act_kind act)
     f.prologue[1].other = 9;
     f.n_sections = 1;
     s->n_legs = s->n_nodes = 2;
-    s->legs[1] = (struct ptx_fused_leg){type, 3, -1};
+    s->legs[1] = (struct ptx_fused_leg){type, 3, -1, -1};
     s->nodes[1] = (struct ptx_fused_node){.kind = FUSED_SUM, .a = 1, .param = -1, .other = -1, .store = -1};
     s->nodes[2] = (struct ptx_fused_node){.kind = FUSED_ELEMENT, .b = 1, .param = -1, .other = -1, .store = 7};
     s->nodes[s->n_nodes++].element = (struct ptx_elements){.op = PTX_GLU, .act = act};
+    return f;
+}
+
+// A choice of experts by the logits of one column each.
+static void choose(struct ptx_fused *f, bool scored)
+{
+    f->n_routes = 1;
+    f->arrivals = 9;
+    f->routes[0].route = (struct ptx_route){.experts = f->sections[0].n_out,
+                                            .used = 8,
+                                            .kind = scored ? ROUTE_SIGMOID : ROUTE_SOFTMAX,
+                                            .normalise = true,
+                                            .scale = 1,
+                                            .bias = scored,
+                                            .groups = scored ? 8 : 0,
+                                            .groups_used = scored ? 4 : 0};
+    f->routes[0].logits = 7;
+    f->routes[0].bias = scored ? 8 : -1;
+    f->routes[0].y = 10;
+}
+
+// A router of 256 experts: in units of 8 columns if its type is F32.
+static struct ptx_fused router(enum dtype type, bool scored)
+{
+    struct ptx_fused f = qkv(type, type, DT_F16, false);
+    struct ptx_fused_section *s = &f.sections[0];
+    f.n_sections = 1;
+    s->n_out = 256;
+    s->unit = type == DT_F32 ? FUSED_NARROW : 32;
+    s->n_nodes = 1;
+    s->nodes[0].store = 7;
+    choose(&f, scored);
+    return f;
+}
+
+static struct ptx_fused_experts experts_of(bool summed)
+{
+    return (struct ptx_fused_experts){
+        .n_used = 8, .n_experts = 128, .apart = summed, .summed = summed, .route = 10};
+}
+
+// Gate and up of 8 experts of 128, and the sum of what goes down from them.
+static struct ptx_fused gates_of_experts(enum dtype type)
+{
+    struct ptx_fused f = gated(type, ACT_SILU);
+    f.sections[0].experts = experts_of(false);
+    f.sections[0].legs[1].scale = 9;
+    return f;
+}
+
+static struct ptx_fused sum_of_experts(enum dtype type)
+{
+    struct ptx_fused f = {.n_in = 768, .parts = 8, .q8 = ptx_takes_q8(type), .n_prologue = 1, .n_sections = 1,
+                          .n_params = 12};
+    struct ptx_fused_section *s = &f.sections[0];
+    f.prologue[0] = (struct ptx_fused_node){.kind = FUSED_LOAD, .param = 0, .other = -1, .store = -1};
+    if (!f.q8)
+        f.n_in = 256; // that has room in shared memory
+    *s = (struct ptx_fused_section){.n_out = 2048, .unit = 32, .n_legs = 1, .n_nodes = 3, .experts = experts_of(true)};
+    s->legs[0] = (struct ptx_fused_leg){type, 2, 4, 5};
+    s->nodes[0] = (struct ptx_fused_node){.kind = FUSED_SUM, .param = -1, .other = -1, .store = -1};
+    s->nodes[1] = (struct ptx_fused_node){.kind = FUSED_LOAD, .param = 6, .other = -1, .store = -1};
+    s->nodes[2] = (struct ptx_fused_node){.kind = FUSED_ELEMENT, .b = 1, .param = -1, .other = -1, .store = 7};
+    s->nodes[2].element.op = PTX_ADD;
     return f;
 }
 
@@ -376,6 +461,13 @@ Test(ptx_fused, kernels_assemble_without_spills)
         assemble_spec(folder, &f, dtype_info[t].name);
         f = gated(t, ACT_SILU);
         assemble_spec(folder, &f, dtype_info[t].name);
+        f = gates_of_experts(t);
+        assemble_spec(folder, &f, dtype_info[t].name);
+        f = sum_of_experts(t);
+        f.dependent = true;
+        assemble_spec(folder, &f, dtype_info[t].name);
+        f = router(t, true);
+        assemble_spec(folder, &f, dtype_info[t].name);
     }
     for (int t = 0; t < 2; t++) {
         const enum dtype type = t ? DT_BF16 : DT_F16;
@@ -384,6 +476,17 @@ Test(ptx_fused, kernels_assemble_without_spills)
         f = halved(gated(type, ACT_SILU));
         f.dependent = true;
         assemble_spec(folder, &f, "a gate in 16 bits");
+        f = halved(gates_of_experts(type));
+        assemble_spec(folder, &f, "gates of experts in 16 bits");
+        f = sum_of_experts(type);
+        f.n_in = 768;
+        f.halves = true;
+        assemble_spec(folder, &f, "a sum of experts in 16 bits");
+    }
+    for (int scored = 0; scored < 2; scored++) {
+        struct ptx_fused f = router(DT_F32, scored);
+        f.dependent = scored;
+        assemble_spec(folder, &f, "a router");
     }
     struct ptx_fused f = gated(DT_Q4_K, ACT_GELU_ERF);
     f.sections[0].legs[1].type = DT_Q6_K;
@@ -415,4 +518,24 @@ Test(ptx_fused, refuses_what_it_does_not_serve)
         ptx_start(&p, text, sizeof text);
         cr_expect(ptx_emit_fused(&p, &f, &launch, &err) < 0, "case %d", i);
     }
+    for (int i = 0; i < 8; i++) {
+        struct ptx_fused f = i < 5 ? sum_of_experts(DT_Q4_K) : router(DT_F32, i == 7);
+        struct ptx_fused_section *s = &f.sections[0];
+        *(i == 0   ? &s->experts.n_used // not as many as parts
+          : i == 1 ? &s->experts.n_experts
+          : i == 2 ? &f.parts
+          : i == 3 ? &f.n_in
+          : i == 4 ? &s->n_out
+          : i == 5 ? &f.routes[0].route.experts
+          : i == 6 ? &f.routes[0].route.used
+                   : &f.routes[0].route.groups) = i == 3 ? 1u << 16 : i == 4 ? 1u << 22 : i == 6 ? 300 : 7;
+        if (i == 5)
+            f.routes[0].route.kind = ROUTE_EACH;
+        ptx_start(&p, text, sizeof text);
+        cr_expect(ptx_emit_fused(&p, &f, &launch, &err) < 0, "case %d of experts", i);
+    }
+    struct ptx_fused f = router(DT_F32, false);
+    f.sections[0].legs[0].type = DT_F16; // units of 8 columns are those of F32
+    ptx_start(&p, text, sizeof text);
+    cr_expect(ptx_emit_fused(&p, &f, &launch, &err) < 0);
 }

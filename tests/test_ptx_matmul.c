@@ -390,8 +390,9 @@ static int32_t *choose_experts(uint32_t tokens, uint64_t *state)
 }
 
 // Checks the groups: each place with a valid expert is in exactly one, and a group has one expert.
-static uint64_t group_places(struct gpu *g, uint64_t ids, const int32_t *chosen, uint32_t tokens)
+static uint64_t group_places(struct gpu *g, uint64_t ids, const int32_t *chosen, uint32_t tokens, uint32_t group)
 {
+    enum { GROUPS = 256 };
     struct ptx p;
     struct ptx_launch l;
     size_t bytes = ptx_group_bytes(USED, EXPERTS, tokens), places = 0;
@@ -401,16 +402,16 @@ static uint64_t group_places(struct gpu *g, uint64_t ids, const int32_t *chosen,
         uint32_t n_rows;
     } params = {upload(g, &step, sizeof(step)), ids, simt_alloc(g->s, bytes), tokens + 1};
     ptx_start(&p, g->text, TEXT);
-    cr_assert_eq(ptx_emit_group(&p, &(struct ptx_group){7, ROWS_OUTPUTS, USED, EXPERTS, 4 * USED}, &l, &g->err), 0,
-                 "%s", g->err.text);
+    cr_assert_eq(ptx_emit_group(&p, &(struct ptx_group){7, ROWS_OUTPUTS, USED, EXPERTS, 4 * USED, group}, &l, &g->err),
+                 0, "%s", g->err.text);
     launch(g, &p, &l, 1, &params, 28);
-    uint32_t head[4 * 64], list[PTX_MANY_ROWS], n;
+    uint32_t head[4 * GROUPS], list[PTX_MANY_ROWS], n;
     bool *seen = allocate(tokens * USED);
     cr_assert_eq(simt_get(g->s, params.groups, &n, 4, &g->err), 0, "%s", g->err.text);
-    cr_assert(n <= ptx_groups(USED, EXPERTS, tokens) && n <= 64);
+    cr_assert(n <= ptx_groups(USED, EXPERTS, tokens, group) && n <= GROUPS);
     cr_assert_eq(simt_get(g->s, params.groups + 16, head, 16 * (size_t)n, &g->err), 0, "%s", g->err.text);
     for (uint32_t i = 0; i < n; i++) {
-        cr_assert(head[4 * i + 2] >= 1 && head[4 * i + 2] <= PTX_MANY_ROWS && head[4 * i + 1] < bytes / 4);
+        cr_assert(head[4 * i + 2] >= 1 && head[4 * i + 2] <= group && head[4 * i + 1] < bytes / 4);
         size_t size = 4 * (size_t)head[4 * i + 2];
         cr_assert_eq(simt_get(g->s, params.groups + 4 * (size_t)head[4 * i + 1], list, size, &g->err), 0, "%s",
                      g->err.text);
@@ -463,8 +464,8 @@ static void check_experts(const struct choice *c)
                                  .ids_stride = 4 * USED};
     params.w = upload_weights(g, c->type, c->n_in, c->n_out, EXPERTS, w);
     params.ids = upload(g, chosen, c->tokens * USED * sizeof(*chosen));
-    if (c->rows == PTX_MANY_ROWS)
-        params.ids = group_places(g, params.ids, chosen, c->tokens);
+    if (c->rows > 1)
+        params.ids = group_places(g, params.ids, chosen, c->tokens, c->rows);
     params.scale = upload(g, scale, EXPERTS * sizeof(float));
     params.bias = upload(g, bias, (size_t)EXPERTS * c->n_out * sizeof(float));
     params.y = upload(g, got, out * 4); // zeros, which remain for invalid ids
@@ -512,6 +513,36 @@ Test(ptx_matmul, groups_of_places_have_the_bits_of_single_ones)
     check_experts(&(struct choice){DT_F32, 96, 40, false, true, PTX_MANY_ROWS, 131});
     check_experts(&(struct choice){DT_IQ4_XS, 256, 7, true, true, PTX_MANY_ROWS, 200});
     check_experts(&(struct choice){DT_IQ2_XS, 256, 33, false, true, PTX_MANY_ROWS, 50});
+}
+
+// The same on tensor cores for groups of 8, 16 and 32: types with scales of each kind, several rounds of blocks.
+Test(ptx_matmul, small_groups_of_places_have_the_bits_of_single_ones)
+{
+    static const enum dtype kinds[] = {DT_Q4_K, DT_Q6_K, DT_Q8_0, DT_Q4_1, DT_IQ4_XS, DT_MXFP4};
+    for (size_t i = 0; i < COUNT_OF(kinds); i++) {
+        const uint32_t n_in = dtype_info[kinds[i]].block == 256 ? 512 : 96, group = 8u << i % 3;
+        check_experts(&(struct choice){kinds[i], n_in, 40, true, i % 2 == 0, group, 1});
+        check_experts(&(struct choice){kinds[i], n_in, 70, true, i % 2 == 1, 8, 40});
+        check_experts(&(struct choice){kinds[i], n_in, 33, true, i % 2 == 0, 16, 41});
+        check_experts(&(struct choice){kinds[i], n_in, 7, true, i % 2 == 1, 32, 131});
+    }
+    check_experts(&(struct choice){DT_Q4_K, 256 * 11, 33, true, false, 8, 13});
+}
+
+// The class of experts by the average number of places that each has.
+Test(ptx_matmul, small_batches_read_an_expert_once)
+{
+    static const struct {
+        uint32_t rows, class;
+    } cases[] = {{1, 1}, {8, 1}, {12, 8}, {16, 8}, {32, 8}, {64, 8}, {176, 16}, {384, PTX_MANY_ROWS}, {4096, PTX_MANY_ROWS}};
+    struct ptx_matmul m = {.type = DT_Q4_K, .n_in = 2048, .n_out = 768, .q8 = true, .n_used = 8, .n_experts = 128};
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        cr_expect_eq(ptx_matmul_rows(&m, cases[i].rows, 90), cases[i].class, "%u rows: class %u", cases[i].rows,
+                     ptx_matmul_rows(&m, cases[i].rows, 90));
+    m.q8 = false;
+    cr_expect_eq(ptx_matmul_rows(&m, 32, 90), 1);
+    cr_expect_eq(ptx_matmul_rows(&m, 64, 90), PTX_MANY_ROWS);
+    cr_expect_eq(ptx_matmul_rows(&m, 512, 70), 1);
 }
 
 // ---- sizes
@@ -608,8 +639,8 @@ static int emit_grouped(struct ptx *p, enum dtype t, uint32_t rows, uint32_t tar
                                  .x_part = 4800,
                                  .ids_stride = 64};
     if (rows == 1)
-        return ptx_emit_group(p, &(struct ptx_group){0, ROWS_TOKENS, 8, 128, 64}, l, err);
-    return rows == PTX_MANY_ROWS ? ptx_emit_matmul(p, &m, l, err) : 0;
+        return ptx_emit_group(p, &(struct ptx_group){0, ROWS_TOKENS, 8, 128, 64, 8}, l, err);
+    return rows == PTX_MANY_ROWS || (rows >= PTX_GROUP_LEAST && m.q8) ? ptx_emit_matmul(p, &m, l, err) : 0;
 }
 
 static int emit_look_up(struct ptx *p, enum dtype t, uint32_t rows, uint32_t target, struct ptx_launch *l,

@@ -1,15 +1,12 @@
-// Emits the frame of a fused kernel, the 8-bit row and the products of 8-bit and float32 activations. See emit_fused.h for the interface and the naive
-// loop; emit_fused_row.c computes the nodes.
+// Emits the frame of a fused kernel, and the products of float32 activations. See emit_fused.h for the interface and the
+// naive loop; emit_fused_row.c computes the nodes, emit_fused_experts.c finds the matrices of experts.
 //
 // The kernel: prefetch the first weights; compute the row (make_row); loop over units (sections): load the inputs of
 // the nodes, compute the products of all legs, compute the nodes. With 8-bit activations a CTA has up to 16 warps, or
 // up to 12 if a type's unit needs more registers; with float32 activations it has 8.
 //
-// Products of 8-bit activations are computed as in emit_matmul_q8.c: lane i of a warp has output i of a tile of 32, a
-// warp computes the complete S of a block of 256 (an item), and the S are added in the order of the blocks. The items
-// of all tiles and all legs of a unit are distributed over the warps together, so a unit of 32 columns with one leg
-// and n_in = 4096 has 16 items. If shared memory suffices, the S are double-buffered: the warps without columns
-// continue with the next unit while the others add.
+// Products of 8-bit activations: emit_fused_q8.c; of 16-bit activations: emit_fused_half.c. With 8 bits, if shared memory
+// suffices, the S are double-buffered: the warps without columns continue with the next unit while the others add.
 //
 // Products of float32 activations are computed tile after tile by 8 warps, as in emit_matmul.c.
 //
@@ -22,33 +19,36 @@
 
 #include <math.h>
 
-enum { MAX_WARPS = 16, LARGE_WARPS = 12, LARGE_UNIT = 256, SHARED_MAX = 48 << 10, MAX_SIZE = 1 << 20 };
+enum { MAX_WARPS = 16, LARGE_WARPS = 12, LARGE_UNIT = 256, MANY_UNITS = 128, SHARED_MAX = 48 << 10, MAX_SIZE = 1 << 20 };
 
 // The shape of a kernel and its use of shared memory. The fields ending in _bytes are sizes in shared memory.
 struct frame {
     uint32_t warps;      // of a CTA
     uint32_t units;      // of all sections
-    uint32_t blocks;     // blocks of 256 in the row
     uint32_t row_bytes;  // the row, if there is a prologue
     uint32_t sums_bytes; // one buffer of S; without q8 the buffer of decoded weights
     uint32_t buffers;    // of S: 1 or 2
-    uint32_t exchange_bytes, partials_bytes;
+    uint32_t loads;      // of a thread in a round, for units of FUSED_NARROW columns; 0: larger units
+    uint32_t exchange_bytes, partials_bytes, route_bytes;
 };
 
-static uint32_t tiles_of(const struct ptx_fused_section *s)
+uint32_t ptx_fused_part_bytes(const struct ptx_fused *f)
 {
-    return s->unit / PTX_TILE_ROWS;
+    if (f->q8)
+        return (uint32_t)ptx_q8_row_bytes(f->n_in);
+    return f->halves ? ptx_half_row_bytes(f->sections[0].legs[0].type, f->n_in) : 4 * f->n_in;
 }
 
-// The number of S (one for each leg, tile and block) that a unit computes.
-static uint32_t items_of(const struct ptx_fused_section *s, uint32_t blocks)
-{
-    return (uint32_t)s->n_legs * tiles_of(s) * blocks;
-}
-
-// The most warps for which a lane has enough registers for a unit of every type used.
+// The most warps for which a lane has enough registers for a unit of every type used. The places of experts have more
+// units than a card has multiprocessors, but not many times as many: then two CTAs, each of half as many warps, share one,
+// and no unit has to wait for another.
 static uint32_t most_warps(const struct ptx_fused *f)
 {
+    uint32_t units = 0;
+    for (int i = 0; i < f->n_sections; i++)
+        units += f->sections[i].experts.n_used && !f->sections[i].experts.summed ? ptx_fused_units(&f->sections[i]) : 0;
+    if (units > MANY_UNITS)
+        return MAX_WARPS / 2;
     for (int i = 0; i < f->n_sections; i++)
         for (int l = 0; l < f->sections[i].n_legs; l++)
             if (tile_unit_bytes(f->sections[i].legs[l].type) > LARGE_UNIT)
@@ -58,13 +58,13 @@ static uint32_t most_warps(const struct ptx_fused *f)
 
 static struct frame frame_of(const struct ptx_fused *f)
 {
-    struct frame r = {.blocks = ptx_tiles(f->n_in, 256), .warps = f->q8 ? 1 : PTX_MATMUL_F32_WARPS, .buffers = 1};
+    struct frame r = {.warps = f->q8 ? 1 : PTX_MATMUL_F32_WARPS, .buffers = 1};
     for (int i = 0; i < f->n_sections; i++) {
         const struct ptx_fused_section *s = &f->sections[i];
-        uint32_t items = items_of(s, r.blocks);
-        r.units += ptx_tiles(s->n_out, s->unit);
+        uint32_t items = f->q8 ? ptx_fused_q8_items(f, s) : 0;
+        r.units += ptx_fused_units(s);
         r.exchange_bytes = MAX(r.exchange_bytes, ptx_fused_exchange_bytes(s));
-        r.warps = MAX(r.warps, tiles_of(s));
+        r.warps = MAX(r.warps, ptx_fused_tiles(s));
         if (f->q8) {
             r.warps = MAX(r.warps, ptx_tiles(items, ptx_tiles(items, most_warps(f))));
             r.sums_bytes = MAX(r.sums_bytes, 128 * items);
@@ -74,23 +74,28 @@ static struct frame frame_of(const struct ptx_fused *f)
     }
     for (int i = 0; i < f->n_prologue; i++)
         if (f->prologue[i].kind == FUSED_NORM)
-            r.warps = MAX(r.warps, ptx_norm_threads(f->n_in) / 32);
+            r.warps = MAX(r.warps, ptx_norm_threads(ptx_fused_width(f)) / 32);
     if (!f->q8 && !f->halves)
         r.sums_bytes = PTX_MATMUL_F32_BYTES;
     if (f->n_prologue)
-        r.row_bytes = f->q8       ? r.blocks * PTX_Q8_BLOCK
-                      : f->halves ? ptx_half_row_bytes(f->sections[0].legs[0].type, f->n_in)
-                                  : 4 * f->n_in;
+        r.row_bytes = ptx_fused_parts(f) * ptx_fused_part_bytes(f);
     r.row_bytes = (r.row_bytes + 15) & ~15u;
     r.partials_bytes = ptx_fused_partials_bytes(f);
-    if (f->q8 && r.row_bytes + 2 * r.sums_bytes + r.exchange_bytes + r.partials_bytes <= SHARED_MAX)
+    r.route_bytes = ptx_fused_route_bytes(f);
+    if (ptx_fused_narrow(f)) {
+        uint64_t others = (uint64_t)r.row_bytes + r.exchange_bytes + r.partials_bytes + r.route_bytes;
+        r.loads = others + ptx_fused_narrow_bytes(8) <= SHARED_MAX ? 8 : 4;
+        r.sums_bytes = ptx_fused_narrow_bytes(r.loads);
+    }
+    if (f->q8 && r.row_bytes + 2 * r.sums_bytes + r.exchange_bytes + r.partials_bytes + r.route_bytes <= SHARED_MAX)
         r.buffers = 2;
     return r;
 }
 
 static bool frame_fits(const struct frame *r)
 {
-    uint64_t bytes = (uint64_t)r->buffers * r->sums_bytes + r->row_bytes + r->exchange_bytes + r->partials_bytes;
+    uint64_t bytes = (uint64_t)r->buffers * r->sums_bytes + r->row_bytes + r->exchange_bytes + r->partials_bytes +
+                     r->route_bytes;
     return bytes <= SHARED_MAX && r->warps <= MAX_WARPS;
 }
 
@@ -125,7 +130,7 @@ static int check_node(const struct ptx_fused_node *n, int at, uint32_t width, ui
 
 static int check_section(const struct ptx_fused *f, const struct ptx_fused_section *s, struct error *err)
 {
-    if (!s->n_out || s->n_out > MAX_SIZE || !s->unit || s->unit % 32 || s->unit > FUSED_UNIT ||
+    if (!s->n_out || s->n_out > MAX_SIZE || !s->unit || (s->unit % 32 && !ptx_fused_narrow(f)) || s->unit > FUSED_UNIT ||
         (s->unit > 32 && s->n_out % s->unit) || s->n_legs < 1 || s->n_legs > FUSED_LEGS || s->n_nodes < 1 ||
         s->n_nodes > FUSED_NODES)
         return fail(err, E_GPU, "fused: %u columns in units of %u", s->n_out, s->unit);
@@ -143,20 +148,23 @@ static int check_section(const struct ptx_fused *f, const struct ptx_fused_secti
     for (int i = 0; i < s->n_nodes; i++)
         if (check_node(&s->nodes[i], i, s->n_out, s->unit, err))
             return -1;
-    return 0;
+    return ptx_fused_check_experts(f, s, err);
 }
 
 static int check(const struct ptx_fused *f, const struct frame *r, struct error *err)
 {
     if (f->n_sections < 1 || f->n_sections > FUSED_SECTIONS || f->n_prologue < 0 || f->n_prologue > FUSED_NODES ||
-        f->n_params < 1 || f->n_params > FUSED_PARAMS || !f->n_in || f->n_in > MAX_SIZE)
+        f->n_params < 1 || f->n_params > FUSED_PARAMS || !f->n_in || f->n_in > MAX_SIZE ||
+        ptx_fused_parts(f) > MAX_SIZE / f->n_in)
         return fail(err, E_GPU, "fused: %d sections of %u", f->n_sections, f->n_in);
     for (int i = 0; i < f->n_prologue; i++)
-        if (check_node(&f->prologue[i], i, f->n_in, 0, err))
+        if (check_node(&f->prologue[i], i, ptx_fused_width(f), 0, err))
             return -1;
     for (int i = 0; i < f->n_sections; i++)
         if (check_section(f, &f->sections[i], err))
             return -1;
+    if (ptx_fused_check_routes(f, err))
+        return -1;
     if (!frame_fits(r))
         return fail(err, E_GPU, "fused: a row of %u takes more shared memory than %d", f->n_in, SHARED_MAX);
     return 0;
@@ -236,8 +244,7 @@ static void head(struct ptx *p, const struct ptx_fused *f, const struct frame *r
 
 // ---- prefetch of weights
 
-// Prefetches `bytes` bytes at %w8 to L2. A thread takes one line of 128 bytes at a time.
-static void prefetch(struct ptx *p, uint32_t bytes, uint32_t threads, uint32_t label)
+void ptx_fused_prefetch(struct ptx *p, uint32_t bytes, uint32_t threads, uint32_t label)
 {
     PTX_FILL(p,
              "    mad.wide.u32 %w8, %index, 128, %w8;\n"
@@ -254,8 +261,9 @@ static void prefetch(struct ptx *p, uint32_t bytes, uint32_t threads, uint32_t l
              bytes, 128 * threads, label);
 }
 
-// Prefetches the weights of the CTA's first unit. A dependent kernel then waits for the launches ahead of it.
-static void prefetch_first(struct ptx *p, const struct ptx_fused *f, const struct frame *r)
+// Prefetches the weights of the CTA's first unit, if it belongs to a section of experts (experts: true), or to another
+// section (false).
+static void prefetch_first(struct ptx *p, const struct ptx_fused *f, const struct frame *r, bool experts)
 {
     uint32_t first = 0;
     PTX_LINES(p, "    {\n"
@@ -263,106 +271,51 @@ static void prefetch_first(struct ptx *p, const struct ptx_fused *f, const struc
                  "    .reg .u64 %w8;\n");
     for (uint32_t i = 0; i < (uint32_t)f->n_sections; i++) {
         const struct ptx_fused_section *s = &f->sections[i];
-        uint32_t end = first + ptx_tiles(s->n_out, s->unit);
+        uint32_t end = first + ptx_fused_units(s);
         PTX_FILL(p,
                  "    setp.ge.u32 %in, %job, $0;\n"
                  "    @%in bra BEHIND_$1;\n"
                  "    sub.u32 %unit8, %job, $2;\n",
                  end, i, first);
-        for (uint32_t l = 0; l < (uint32_t)s->n_legs; l++) {
-            uint32_t bytes = tiles_of(s) * (uint32_t)tile_bytes(s->legs[l].type, f->n_in);
+        if (!experts && r->loads)
+            ptx_fused_narrow_prefetch(p, f, s, 32 * r->warps, i * FUSED_LEGS);
+        if (experts && s->experts.n_used)
+            ptx_fused_experts_prefetch(p, f, s, 32 * r->warps, i * FUSED_LEGS);
+        for (uint32_t l = 0; l < (uint32_t)s->n_legs && !experts && !s->experts.n_used && !r->loads; l++) {
+            uint32_t bytes = ptx_fused_tiles(s) * (uint32_t)tile_bytes(s->legs[l].type, f->n_in);
             PTX_FILL(p,
                      "    ld.param.u64 %w8, [p$0];\n"
                      "    cvta.to.global.u64 %w8, %w8;\n"
                      "    mad.wide.u32 %w8, %unit8, $1, %w8;\n",
                      (uint32_t)s->legs[l].w, bytes);
-            prefetch(p, bytes, 32 * r->warps, i * FUSED_LEGS + l);
+            ptx_fused_prefetch(p, bytes, 32 * r->warps, i * FUSED_LEGS + l);
         }
         PTX_FILL(p, "    bra AHEAD;\nBEHIND_$0:\n", i);
         first = end;
     }
     PTX_LINES(p, "AHEAD:\n"
                  "    }\n");
+}
+
+// Prefetches the weights of the CTA's first unit. A dependent kernel waits for the launches ahead of it, before that
+// where they choose the experts.
+static void prefetch_all(struct ptx *p, const struct ptx_fused *f, const struct frame *r)
+{
+    bool plain = false, experts = false;
+    for (int i = 0; i < f->n_sections; i++) {
+        plain = plain || !f->sections[i].experts.n_used;
+        experts = experts || f->sections[i].experts.n_used;
+    }
+    if (plain)
+        prefetch_first(p, f, r, false);
     if (f->dependent)
         PTX_LINES(p, "    griddepcontrol.wait;\n"
                      "    griddepcontrol.launch_dependents;\n");
+    if (experts)
+        prefetch_first(p, f, r, true);
 }
 
 // ---- the row
-
-// Computes and quantises block %block of the row with one warp: each lane has 8 elements, from %i on. The bytes, sums,
-// steps and scale go to shared memory in the layout of emit_dot.h. Where n_in is not a multiple of 8, a lane computes
-// its elements one at a time; elements beyond the row are zeros.
-static void quantize_block(struct ptx *p, const struct ptx_fused *f, const struct frame *r)
-{
-    uint32_t last = 8 * (uint32_t)(f->n_prologue - 1);
-    PTX_LINES(p, "    {\n"
-                 PTX_QUANTIZE_REGS
-                 "    .reg .u32 %place;\n"
-                 "    mul.lo.u32 %i, %block, 256;\n"
-                 "    mad.lo.u32 %i, %lane, 8, %i;\n");
-    if (f->n_in % 256)
-        for (uint32_t u = 0; u < 8; u++)
-            PTX_FILL(p, "    mov.f32 %x$0, 0f00000000;\n", u);
-    for (uint32_t u = 0; u < 8; u += f->n_in % 8 ? 1 : 8) {
-        uint32_t count = f->n_in % 8 ? 1 : 8;
-        if (f->n_in % 256)
-            PTX_FILL(p,
-                     "    setp.ge.u32 %in, %i, $0;\n"
-                     "    @%in bra BEYOND_$1;\n",
-                     f->n_in, u);
-        ptx_fused_row_elements(p, f, count);
-        ptx_fused_row_stores(p, f, count);
-        for (uint32_t k = 0; k < count; k++)
-            PTX_FILL(p, "    mov.f32 %x$0, %e$1;\n", u + k, last + k);
-        PTX_LINES(p, "    }\n");
-        if (f->n_in % 256)
-            PTX_FILL(p, "BEYOND_$0:\n", u);
-        if (count == 1)
-            PTX_LINES(p, "    add.u32 %i, %i, 1;\n");
-    }
-    ptx_quantize_lanes(p);
-    PTX_FILL(p,
-             "    cvt.u32.u64 %i, %row;\n"
-             "    mad.lo.u32 %place, %block, 256, %i;\n"
-             "    mad.lo.u32 %place, %lane, 8, %place;\n"
-             "    st.shared.v2.u32 [%place], {%low, %high};\n"
-             "    mad.lo.u32 %place, %block, 32, %i;\n"
-             "    add.u32 %place, %place, %lane;\n"
-             "    and.b32 %index8, %lane, 1;\n"
-             "    setp.eq.u32 %in, %index8, 0;\n"
-             "    @%in st.shared.u16 [%place+$0], %sum8;\n"
-             "    shr.u32 %index8, %lane, 2;\n"
-             "    mad.lo.u32 %place, %block, 8, %i;\n"
-             "    add.u32 %place, %place, %index8;\n"
-             "    and.b32 %index8, %lane, 3;\n"
-             "    setp.eq.u32 %in, %index8, 0;\n"
-             "    @%in st.shared.u8 [%place+$1], %step8;\n"
-             "    setp.eq.u32 %in, %lane, 0;\n"
-             "    mad.lo.u32 %place, %block, 4, %i;\n"
-             "    @%in st.shared.f32 [%place+$2], %d;\n"
-             "    }\n",
-             r->blocks * PTX_Q8_SUMS, r->blocks * PTX_Q8_STEPS, r->blocks * PTX_Q8_SCALES);
-}
-
-static void make_q8_row(struct ptx *p, const struct ptx_fused *f, const struct frame *r)
-{
-    PTX_FILL(p,
-             "    // the row's 8 bits, a warp a block of 256\n"
-             "    .reg .u32 %block;\n"
-             "    mov.u32 %block, %warp;\n"
-             "    setp.ge.u32 %in, %block, $0;\n"
-             "    @%in bra QUANTIZED;\n"
-             "QUANTIZE:\n",
-             r->blocks);
-    quantize_block(p, f, r);
-    PTX_FILL(p,
-             "    add.u32 %block, %block, $0;\n"
-             "    setp.lt.u32 %more, %block, $1;\n"
-             "    @%more bra QUANTIZE;\n"
-             "QUANTIZED:\n",
-             r->warps, r->blocks);
-}
 
 static void make_float_row(struct ptx *p, const struct ptx_fused *f, const struct frame *r)
 {
@@ -371,7 +324,7 @@ static void make_float_row(struct ptx *p, const struct ptx_fused *f, const struc
              "    setp.ge.u32 %in, %i, $0;\n"
              "    @%in bra ROW_END;\n"
              "ROW:\n",
-             f->n_in);
+             ptx_fused_width(f));
     ptx_fused_row_elements(p, f, 1);
     ptx_fused_row_stores(p, f, 1);
     PTX_FILL(p,
@@ -383,7 +336,7 @@ static void make_float_row(struct ptx *p, const struct ptx_fused *f, const struc
              "    setp.lt.u32 %more, %i, $2;\n"
              "    @%more bra ROW;\n"
              "ROW_END:\n",
-             8 * (uint32_t)(f->n_prologue - 1), 32 * r->warps, f->n_in);
+             8 * (uint32_t)(f->n_prologue - 1), 32 * r->warps, ptx_fused_width(f));
 }
 
 // Sets %row to the address of the row in the products' format: in shared memory if there is a prologue, which is
@@ -404,7 +357,7 @@ static void make_row(struct ptx *p, const struct ptx_fused *f, const struct fram
     ptx_fused_row_head(p, f);
     ptx_fused_row_norms(p, f, r->warps);
     if (f->q8)
-        make_q8_row(p, f, r);
+        ptx_fused_q8_row(p, f, r->warps);
     else if (f->halves)
         ptx_fused_half_row(p, f, r->warps);
     else
@@ -412,191 +365,80 @@ static void make_row(struct ptx *p, const struct ptx_fused *f, const struct fram
     PTX_LINES(p, "    bar.sync 0;\n");
 }
 
-// ---- products of 8-bit activations
-
-// Consecutive legs of one type, whose S the same code computes.
-struct run {
-    int first, n;  // legs first to first + n - 1
-    uint32_t slot; // index of its first S in shared memory
-};
-
-// From the warp's item %item, sets %w_base to the matrix of its leg, %j to its tile and %block to its block.
-static void locate_item(struct ptx *p, const struct ptx_fused_section *s, const struct run *run, const struct frame *r)
-{
-    uint32_t tiles = tiles_of(s);
-    PTX_FILL(p,
-             "    div.u32 %part, %item, $0;\n"
-             "    mul.lo.u32 %block, %part, $0;\n"
-             "    sub.u32 %block, %item, %block;\n"
-             "    mov.u64 %w_base, %w$1;\n",
-             r->blocks, (uint32_t)run->first);
-    for (uint32_t l = 1; l < (uint32_t)run->n; l++)
-        PTX_FILL(p,
-                 "    setp.ge.u32 %in, %part, $0;\n"
-                 "    selp.b64 %w_base, %w$1, %w_base, %in;\n",
-                 l * tiles, (uint32_t)run->first + l);
-    if (tiles > 1)
-        PTX_FILL(p,
-                 "    rem.u32 %j, %part, $0;\n"
-                 "    add.u32 %j, %j, %tile;\n",
-                 tiles);
-    else
-        PTX_LINES(p, "    mov.u32 %j, %tile;\n");
-}
-
-// Loops over the warp's items of a run, every warps-th one, and stores each S in its slot of shared memory. Item 0
-// belongs to the warp that follows the last one of the previous run, so that all warps have about as many items.
-static void compute_items(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s,
-                          const struct run *run, const struct frame *r)
-{
-    enum dtype type = s->legs[run->first].type;
-    uint32_t items = (uint32_t)run->n * tiles_of(s) * r->blocks, ahead = run->slot % r->warps;
-    const struct ptx_dot dot = {.p = p, .type = type, .rows = 1, .blocks = r->blocks, .shared = f->n_prologue > 0};
-    PTX_FILL(p,
-             "    // the warp that has the fewest begins\n"
-             "    add.u32 %item, %warp, $0;\n"
-             "    setp.ge.u32 %in, %item, $1;\n"
-             "    @%in sub.u32 %item, %item, $1;\n"
-             "    setp.ge.u32 %in, %item, $2;\n"
-             "    @%in bra FORMED_$3;\n"
-             "FORM_$3: // 256 products a turn\n",
-             r->warps - ahead, r->warps, items, (uint32_t)run->first);
-    locate_item(p, s, run, r);
-    PTX_FILL(p,
-             "    mad.wide.u32 %unit, %j, $0, %w_base;\n"
-             "    mad.wide.u32 %unit, %block, $1, %unit;\n"
-             "    mad.wide.u32 %chunk, %lane, 16, %unit;\n"
-             "    mad.wide.u32 %pr0, %block, 256, %row;\n"
-             "    mov.u64 %px0, %row;\n",
-             (uint32_t)tile_bytes(type, f->n_in), 32 * tile_unit_bytes(type));
-    ptx_dot_unit(&dot);
-    PTX_FILL(p,
-             "    add.u32 %part, %item, $0;\n"
-             "    mad.lo.u32 %part, %part, 128, %sums;\n"
-             "    mad.lo.u32 %part, %lane, 4, %part;\n"
-             "    st.shared.f32 [%part], %bs0;\n"
-             "    add.u32 %item, %item, $1;\n"
-             "    setp.lt.u32 %more, %item, $2;\n"
-             "    @%more bra FORM_$3;\n"
-             "FORMED_$3:\n",
-             run->slot, r->warps, items, (uint32_t)run->first);
-}
-
-// Adds the S of the next n blocks of each leg, times the scales of the activations, to %y<leg>. %from8 is the address
-// of the first S, %scales that of the first scale; both are advanced.
-static void add_blocks(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s,
-                       const struct frame *r, uint32_t n)
-{
-    for (uint32_t b = 0; b < n; b++) {
-        ptx_word(p, f->n_prologue ? "    ld.shared" : "    ld.global");
-        PTX_FILL(p, ".f32 %da$0, [%scales+$1];\n", b, 4 * b);
-    }
-    for (uint32_t l = 0; l < (uint32_t)s->n_legs; l++) {
-        uint32_t leg = 128 * l * tiles_of(s) * r->blocks;
-        for (uint32_t b = 0; b < n; b++)
-            PTX_FILL(p, "    ld.shared.f32 %bs$0, [%from8+$1];\n", b, leg + 128 * b);
-        for (uint32_t b = 0; b < n; b++)
-            PTX_FILL(p, "    fma.rn.f32 %y$0, %bs$1, %da$1, %y$0;\n", l, b);
-    }
-    PTX_FILL(p,
-             "    add.u32 %from8, %from8, $0;\n"
-             "    add.u64 %scales, %scales, $1;\n",
-             128 * n, 4 * n);
-}
-
-// Warp w of the first tiles_of(s) warps adds the S of tile w of each leg to %y<leg>, in the order of the blocks.
-static void add_up(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s, const struct frame *r)
-{
-    enum { AT_ONCE = 8 };
-    uint32_t turns = r->blocks / AT_ONCE, rest = r->blocks % AT_ONCE;
-    PTX_FILL(p,
-             "    {\n"
-             "    .reg .u32 %from8, %turn8;\n"
-             "    .reg .u64 %scales;\n"
-             "    .reg .f32 %da<8>, %bs<8>;\n"
-             "    mad.lo.u32 %from8, %warp, $0, %sums;\n"
-             "    mad.lo.u32 %from8, %lane, 4, %from8;\n"
-             "    add.u64 %scales, %row, $1;\n",
-             128 * r->blocks, r->blocks * PTX_Q8_SCALES);
-    for (uint32_t l = 0; l < (uint32_t)s->n_legs; l++)
-        PTX_FILL(p, "    mov.f32 %y$0, 0f00000000;\n", l);
-    if (turns > 1)
-        PTX_FILL(p, "    mov.u32 %turn8, $0;\nADD:\n", turns);
-    if (turns)
-        add_blocks(p, f, s, r, AT_ONCE);
-    if (turns > 1)
-        PTX_LINES(p, "    sub.u32 %turn8, %turn8, 1;\n"
-                     "    setp.ne.u32 %more, %turn8, 0;\n"
-                     "    @%more bra ADD;\n");
-    if (rest)
-        add_blocks(p, f, s, r, rest);
-    PTX_LINES(p, "    }\n");
-}
-
-static void q8_products(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s,
-                        const struct frame *r)
-{
-    PTX_LINES(p, "    .reg .u32 %item, %part, %block, %j;\n"
-                 "    .reg .u64 %w_base, %unit, %chunk, %pr0, %px0;\n"
-                 "    .reg .f32 %bs0;\n");
-    for (struct run run = {0}; run.first < s->n_legs; run.first += run.n) {
-        run.n = 1;
-        while (run.first + run.n < s->n_legs && s->legs[run.first + run.n].type == s->legs[run.first].type)
-            run.n++;
-        compute_items(p, f, s, &run, r);
-        run.slot += (uint32_t)run.n * tiles_of(s) * r->blocks;
-    }
-    PTX_FILL(p,
-             "    bar.sync 0;\n"
-             "    setp.ge.u32 %in, %warp, $0;\n"
-             "    @%in bra MADE;\n",
-             tiles_of(s));
-    add_up(p, f, s, r);
-}
-
 // ---- products of float32 activations
 
-// Computes each tile of each leg with all 8 warps. The sums of tile j end in %y<leg> of warp j.
+// Computes tile j of the unit, of a matrix of leg l at the address in <w>, with all 8 warps. The sums end in %y<leg> of
+// warp j.
+static void f32_tile(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s, uint32_t l,
+                     uint32_t j, const char *w)
+{
+    enum dtype type = s->legs[l].type;
+    const struct ptx_matmul m = {.node = type,
+                                 .type = type,
+                                 .n_in = f->n_in,
+                                 .n_out = s->n_out,
+                                 .rows = 1,
+                                 .x_stride = ptx_fused_parts(f) > 1 ? ptx_fused_part_bytes(f) : 16,
+                                 .x_shared = f->n_prologue > 0};
+    PTX_FILL(p,
+             "    {\n"
+             "    .reg .u32 %index;\n"
+             "    .reg .u64 %w_tile, %px0;\n"
+             "    .reg .f32 %sum;\n"
+             "    add.u32 %index, %tile, $0;\n"
+             "    mad.wide.u32 %w_tile, %index, $1, ",
+             j, (uint32_t)tile_bytes(type, f->n_in));
+    ptx_word(p, w);
+    PTX_LINES(p, ";\n"
+                 "    mov.u64 %px0, %x_row;\n");
+    ptx_matmul_f32_tile(p, &m);
+    PTX_FILL(p,
+             "    setp.ne.u32 %in, %warp, $0;\n"
+             "    @%in bra SUM_END;\n"
+             "    mov.u32 %take, weights;\n"
+             "    mad.lo.u32 %take, %lane, 4, %take;\n",
+             j);
+    ptx_matmul_f32_sum(p, &m);
+    PTX_FILL(p,
+             "    mov.f32 %y$0, %sum;\n"
+             "SUM_END:\n"
+             "    }\n"
+             "    bar.sync 0;\n",
+             l);
+}
+
+// Computes the products of one place after another, and adds them up.
+static void f32_places(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s)
+{
+    PTX_LINES(p, "    mov.f32 %y0, 0f00000000;\n"
+                 "    mov.f32 %total, 0f00000000;\n"
+                 "    mov.u32 %place, 0;\n"
+                 "PLACE:\n");
+    ptx_fused_experts_place(p, f, s);
+    for (uint32_t j = 0; j < ptx_fused_tiles(s); j++)
+        f32_tile(p, f, s, 0, j, "%w_place");
+    ptx_fused_experts_bias(p, s, 0);
+    ptx_fused_experts_add(p, s, 0);
+    PTX_FILL(p,
+             "    add.u32 %place, %place, 1;\n"
+             "    setp.lt.u32 %more, %place, $0;\n"
+             "    @%more bra PLACE;\n"
+             "    mov.f32 %y0, %total;\n",
+             s->experts.n_used);
+}
+
 static void f32_products(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s)
 {
-    for (uint32_t l = 0; l < (uint32_t)s->n_legs; l++)
-        for (uint32_t j = 0; j < tiles_of(s); j++) {
-            enum dtype type = s->legs[l].type;
-            const struct ptx_matmul m = {.node = type,
-                                         .type = type,
-                                         .n_in = f->n_in,
-                                         .n_out = s->n_out,
-                                         .rows = 1,
-                                         .x_stride = 16,
-                                         .x_shared = f->n_prologue > 0};
-            PTX_FILL(p,
-                     "    {\n"
-                     "    .reg .u32 %index;\n"
-                     "    .reg .u64 %w_tile, %px0;\n"
-                     "    .reg .f32 %sum;\n"
-                     "    add.u32 %index, %tile, $0;\n"
-                     "    mad.wide.u32 %w_tile, %index, $1, %w$2;\n"
-                     "    mov.u64 %px0, %row;\n",
-                     j, (uint32_t)tile_bytes(type, f->n_in), l);
-            ptx_matmul_f32_tile(p, &m);
-            PTX_FILL(p,
-                     "    setp.ne.u32 %in, %warp, $0;\n"
-                     "    @%in bra SUM_END;\n"
-                     "    mov.u32 %take, weights;\n"
-                     "    mad.lo.u32 %take, %lane, 4, %take;\n",
-                     j);
-            ptx_matmul_f32_sum(p, &m);
-            PTX_FILL(p,
-                     "    mov.f32 %y$0, %sum;\n"
-                     "SUM_END:\n"
-                     "    }\n"
-                     "    bar.sync 0;\n",
-                     l);
-        }
+    static const char *const w[FUSED_LEGS] = {"%w0", "%w1", "%w2"};
+    if (s->experts.summed)
+        f32_places(p, f, s);
+    for (uint32_t l = 0; l < (uint32_t)s->n_legs && !s->experts.summed; l++)
+        for (uint32_t j = 0; j < ptx_fused_tiles(s); j++)
+            f32_tile(p, f, s, l, j, w[l]);
     PTX_FILL(p,
              "    setp.ge.u32 %in, %warp, $0;\n"
              "    @%in bra MADE;\n",
-             tiles_of(s));
+             ptx_fused_tiles(s));
 }
 
 // ---- sections
@@ -607,21 +449,32 @@ static void section(struct ptx *p, const struct ptx_fused *f, const struct ptx_f
 {
     PTX_FILL(p,
              "    {\n"
-             "    .reg .u64 %w<$0>;\n"
-             "    sub.u32 %tile, %job, $1;\n"
-             "    mad.lo.u32 %column, %tile, $2, %index;\n"
-             "    mul.lo.u32 %tile, %tile, $3;\n",
-             (uint32_t)s->n_legs, first, s->unit, tiles_of(s));
+             "    .reg .u32 %local;\n"
+             "    .reg .u64 %w<$0>, %x_row;\n"
+             "    mov.u64 %x_row, %row;\n"
+             "    sub.u32 %tile, %job, $1;\n",
+             (uint32_t)s->n_legs, first);
     for (uint32_t l = 0; l < (uint32_t)s->n_legs; l++)
         PTX_FILL(p,
                  "    ld.param.u64 %w$0, [p$1];\n"
                  "    cvta.to.global.u64 %w$0, %w$0;\n",
                  l, (uint32_t)s->legs[l].w);
+    if (s->experts.n_used)
+        ptx_fused_experts_find(p, f, s);
+    PTX_FILL(p,
+             "    mad.lo.u32 %local, %tile, $0, %index;\n"
+             "    mul.lo.u32 %tile, %tile, $1;\n"
+             "    mov.u32 %column, %local;\n",
+             s->unit, MAX(ptx_fused_tiles(s), 1u));
+    if (s->experts.n_used && !s->experts.summed)
+        PTX_FILL(p, "    mad.lo.u32 %column, %place, $0, %column;\n", s->n_out);
     ptx_fused_columns_load(p, s);
     if (f->q8)
-        q8_products(p, f, s, r);
+        ptx_fused_q8_products(p, f, s, r->warps);
     else if (f->halves)
         ptx_fused_half_products(p, f, s);
+    else if (r->loads)
+        ptx_fused_narrow_products(p, f, r->loads);
     else
         f32_products(p, f, s);
     ptx_fused_columns(p, s);
@@ -640,7 +493,7 @@ static void sections(struct ptx *p, const struct ptx_fused *f, const struct fram
              "UNIT:\n",
              r->units);
     for (int i = 0; i < f->n_sections; i++) {
-        uint32_t end = first + ptx_tiles(f->sections[i].n_out, f->sections[i].unit);
+        uint32_t end = first + ptx_fused_units(&f->sections[i]);
         if (i + 1 < f->n_sections)
             PTX_FILL(p,
                      "    setp.ge.u32 %in, %job, $0;\n"
@@ -666,9 +519,7 @@ static void sections(struct ptx *p, const struct ptx_fused *f, const struct fram
     PTX_FILL(p,
              "    add.u32 %job, %job, %jobs;\n"
              "    setp.lt.u32 %more, %job, $0;\n"
-             "    @%more bra UNIT;\n"
-             "    ret;\n"
-             "}\n",
+             "    @%more bra UNIT;\n",
              r->units);
 }
 
@@ -678,9 +529,12 @@ int ptx_emit_fused(struct ptx *p, const struct ptx_fused *f, struct ptx_launch *
     if (check(f, &r, err))
         return -1;
     head(p, f, &r);
-    prefetch_first(p, f, &r);
+    prefetch_all(p, f, &r);
     make_row(p, f, &r);
     sections(p, f, &r);
+    ptx_fused_choose(p, f);
+    PTX_LINES(p, "    ret;\n"
+                 "}\n");
     *launch = (struct ptx_launch){.entry = "fused", .grid = {r.units, 1, 1}, .block = {32 * r.warps, 1, 1}};
     return ptx_finish(p, err);
 }

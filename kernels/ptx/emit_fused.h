@@ -15,6 +15,15 @@
 // those columns. A unit is a group of 32 to 256 neighbouring columns of a section; no node needs a column outside of
 // its unit.
 //
+// The legs of a section may be the matrices of experts, of which the row has chosen n_used. The place j of the row, one
+// of n_used, takes the matrices of expert ids[j]; the ids are read from memory. Such a section has one of two forms:
+//     for each place j, each column c: y[j][c] = scale[ids[j]] * sum over k of row[k] * w[ids[j]][c][k] + bias[ids[j]][c]
+//     for each column c: y[c] = sum over j, in their order, of weight[j] * (the same)                  // `summed`
+// In the first form the section has n_used times n_out columns, those of place 0 first, and a unit belongs to one place.
+// With `apart` place j multiplies part j of the row, which has so many parts of n_in elements.
+//
+// At the end of the kernel the last CTA to finish may choose experts by what the kernel has computed (emit_route.c).
+//
 // A CTA processes one unit at a time; after the products thread i of it has column i of the unit. CTAs loop over the
 // units of all sections, so any grid gives the right result; launch.grid[0] is the number of units. Every CTA computes
 // the prologue for itself and keeps the row in shared memory. That costs one pass over the inputs for the elements and
@@ -36,7 +45,16 @@
 #include "kernels/ptx/emit_matmul.h"
 #include "kernels/ptx/emit_ops.h"
 
-enum { FUSED_NODES = 16, FUSED_LEGS = 3, FUSED_SECTIONS = 6, FUSED_PARAMS = 60, FUSED_UNIT = 256 };
+enum {
+    FUSED_NODES = 16,
+    FUSED_LEGS = 3,
+    FUSED_SECTIONS = 6,
+    FUSED_PARAMS = 60,
+    FUSED_UNIT = 256,
+    FUSED_NARROW = 8, // columns of a unit of few float32 columns
+    FUSED_ROUTES = 2,
+    FUSED_SUMMED = 32 // places whose products are summed
+};
 
 enum ptx_fused_kind {
     FUSED_LOAD,    // loads a row from memory. param: its address
@@ -44,6 +62,7 @@ enum ptx_fused_kind {
     FUSED_ELEMENT, // an element-wise function of node a, or of nodes a and b
     FUSED_NORM,    // norm of node a: of the whole row in a prologue, of groups of columns in a section.
                    // param: gain, other: bias
+    FUSED_WEIGH,   // node a times the number at param, plus 0: the sum of one weighed part
     FUSED_ROPE,    // rotary positions applied to node a. param: the table of cosines and sines
     FUSED_KV,      // writes node a to the KV cache. param: the value of kv.offset, a number instead of an address
 };
@@ -70,36 +89,79 @@ struct ptx_fused_node {
 };
 struct ptx_fused_leg {
     enum dtype type;
-    int w, bias; // numbers of parameters; bias -1: none
+    int w, bias, scale; // numbers of parameters; bias and (of experts) scale -1: none
+};
+struct ptx_fused_experts {
+    uint32_t n_used, n_experts; // 0: the legs are plain matrices
+    bool each;                  // place j has expert j, and no ids are read
+    bool apart;                 // place j multiplies part j of the row
+    bool summed;                // a column is the sum over the places; there is one leg, whose FUSED_SUM is that sum
+    bool plain;                 // the weights of the sum are 1
+    int route;                  // the parameter with the address of n_used weights (f32) and n_used ids (int32)
 };
 struct ptx_fused_section {
     uint32_t n_out; // columns of each leg
-    uint32_t unit;  // columns that a CTA processes at a time: a multiple of 32; if more than 32, a divisor of n_out
+    uint32_t unit;  // columns that a CTA processes at a time: a multiple of 32; if more than 32, a divisor of n_out; or
+                    // FUSED_NARROW, in all sections of a kernel that ptx_fused_narrow takes
     int n_legs, n_nodes;
+    struct ptx_fused_experts experts;
     struct ptx_fused_leg legs[FUSED_LEGS];
     struct ptx_fused_node nodes[FUSED_NODES];
 };
+// A choice of experts at the end of the kernel. Numbers of parameters: logits that a section stores, biases (-1: none),
+// and where the weights and ids go.
+struct ptx_fused_route {
+    struct ptx_route route;
+    int logits, bias, y;
+};
 struct ptx_fused {
     uint32_t node;  // of the graph, for comments and the entry's name
-    uint32_t n_in;  // elements of the row
+    uint32_t n_in;  // elements of the row, or of each of its parts
+    uint32_t parts; // of the row, which follow each other; 0: one
     bool q8;        // the products take 8-bit activations
     bool halves;    // they take activations of 16 bits; all weights are F16, or all are BF16. PTX 7.0, sm_80
     bool dependent; // programmatic dependent launch: the kernel starts before the launches ahead of it have ended, and
                     // waits for them itself. PTX 7.8, sm_90
     int n_prologue; // nodes of the prologue; the last one is the row. 0: the row is in memory, in the products' format
     int source;     // with n_prologue 0: the parameter with the address of the row
-    int n_sections, n_params;
+    int n_sections, n_params, n_routes;
+    int arrivals; // with routes: the parameter with the address of a counter (u32), zero before and after the launch
     struct ptx_fused_node prologue[FUSED_NODES];
     struct ptx_fused_section sections[FUSED_SECTIONS];
+    struct ptx_fused_route routes[FUSED_ROUTES];
 };
 int ptx_emit_fused(struct ptx *p, const struct ptx_fused *f, struct ptx_launch *launch, struct error *err);
 // Whether the kernel fits into 48 KB of shared memory and 512 threads.
 bool ptx_fused_fits(const struct ptx_fused *f);
+// Whether all sections have units of FUSED_NARROW columns: plain products of whole rows of float32 with float32 weights,
+// n_in a multiple of 16, and nodes that need no other columns.
+bool ptx_fused_narrow(const struct ptx_fused *f);
 
-// ---- between emit_fused.c and emit_fused_row.c
+// ---- between the files emit_fused*.c
 
-// The prologue. Each pass over the row computes the elements of all nodes again; only the results of norms (%mean and
-// %root) are kept between passes.
+static inline uint32_t ptx_fused_parts(const struct ptx_fused *f)
+{
+    return MAX(f->parts, 1u);
+}
+// Elements of all parts of the row.
+static inline uint32_t ptx_fused_width(const struct ptx_fused *f)
+{
+    return ptx_fused_parts(f) * f->n_in;
+}
+// Bytes from one part of the row to the next, in the products' format.
+uint32_t ptx_fused_part_bytes(const struct ptx_fused *f);
+static inline uint32_t ptx_fused_tiles(const struct ptx_fused_section *s)
+{
+    return s->unit / PTX_TILE_ROWS;
+}
+// Tiles of all places of a unit: the products of a leg.
+static inline uint32_t ptx_fused_unit_tiles(const struct ptx_fused_section *s)
+{
+    return ptx_fused_tiles(s) * (s->experts.summed ? s->experts.n_used : 1);
+}
+
+// The prologue (emit_fused_row.c). Each pass over the row computes the elements of all nodes again; only the results of
+// norms (%mean and %root) are kept between passes.
 
 // Declares the registers of the passes, and sets the addresses of all inputs of the prologue.
 void ptx_fused_row_head(struct ptx *p, const struct ptx_fused *f);
@@ -113,6 +175,12 @@ void ptx_fused_row_elements(struct ptx *p, const struct ptx_fused *f, uint32_t c
 // Within that scope, with the same count: stores the elements of nodes with a `store`. Only CTA 0 (%first_cta) does.
 void ptx_fused_row_stores(struct ptx *p, const struct ptx_fused *f, uint32_t count);
 
+// Activations of 8 bits (emit_fused_q8.c): the row in shared memory, named row; and the products of a unit, which end in
+// %y<leg> of warp j for tile j. The other warps go to MADE. The sums of a unit take ptx_fused_q8_sums_bytes at %sums.
+uint32_t ptx_fused_q8_items(const struct ptx_fused *f, const struct ptx_fused_section *s);
+void ptx_fused_q8_row(struct ptx *p, const struct ptx_fused *f, uint32_t warps);
+void ptx_fused_q8_products(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s, uint32_t warps);
+
 // Activations of 16 bits (emit_fused_half.c): the bytes of shared memory, named sums, for the sums of a unit; the row in
 // shared memory, named row; and the products of a unit, which end in %y<leg> of warp j for tile j. The other warps go to
 // MADE.
@@ -120,7 +188,40 @@ uint32_t ptx_fused_half_sums_bytes(const struct ptx_fused_section *s);
 void ptx_fused_half_row(struct ptx *p, const struct ptx_fused *f, uint32_t warps);
 void ptx_fused_half_products(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s);
 
-// The columns of a unit. Thread %index < unit has column %column.
+// Few float32 columns (emit_fused_narrow.c): the bytes of shared memory, named weights, where a thread loads 16 bytes `loads`
+// times in a round, 4 or 8; and the products of a unit, which end in %y0 of its threads. The others go to MADE.
+uint32_t ptx_fused_narrow_bytes(uint32_t loads);
+void ptx_fused_narrow_prefetch(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s,
+                               uint32_t threads, uint32_t label);
+void ptx_fused_narrow_products(struct ptx *p, const struct ptx_fused *f, uint32_t loads);
+
+// Experts (emit_fused_experts.c).
+
+int ptx_fused_check_experts(const struct ptx_fused *f, const struct ptx_fused_section *s, struct error *err);
+int ptx_fused_check_routes(const struct ptx_fused *f, struct error *err);
+// Prefetches `bytes` bytes at %w8 to L2. A thread takes one line of 128 bytes at a time. Changes %w8, %line and %in.
+void ptx_fused_prefetch(struct ptx *p, uint32_t bytes, uint32_t threads, uint32_t label);
+// Units of a section.
+uint32_t ptx_fused_units(const struct ptx_fused_section *s);
+// Prefetches the weights of a section's unit %unit8 to L2, once the ids are known. `labels` is a number of its own.
+void ptx_fused_experts_prefetch(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s,
+                                uint32_t threads, uint32_t labels);
+// At the beginning of a section's scope: from the unit %tile, sets %tile to the unit of its place, %expert, %place,
+// %x_row, and the addresses %w<leg> of the expert's matrices. With `summed`: %ids, %weights and %scales of lane j are
+// those of place j.
+void ptx_fused_experts_find(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s);
+// With `summed`, for the place in %place, in all lanes: sets %expert and %w_place, the address of its matrix, and
+// %x_row, its part of the row.
+void ptx_fused_experts_place(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s);
+// Loads the bias of %expert for column %local to %bias<number>, if there are biases.
+void ptx_fused_experts_bias(struct ptx *p, const struct ptx_fused_section *s, uint32_t number);
+// Adds %y0, the product of %place, to %total: with its scale, %bias<number> and its weight.
+void ptx_fused_experts_add(struct ptx *p, const struct ptx_fused_section *s, uint32_t number);
+// The end of the kernel: the last CTA to finish chooses.
+void ptx_fused_choose(struct ptx *p, const struct ptx_fused *f);
+uint32_t ptx_fused_route_bytes(const struct ptx_fused *f);
+
+// The columns of a unit. Thread %index < unit has column %column of the section, and %local of its place.
 
 // Bytes of shared memory, named exchange, through which the threads of a unit read each other's columns.
 uint32_t ptx_fused_exchange_bytes(const struct ptx_fused_section *s);

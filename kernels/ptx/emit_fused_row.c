@@ -207,7 +207,8 @@ static void row_sum(struct ptx *p, const struct ptx_fused *f, uint32_t j, bool m
 {
     enum { AT_ONCE = 8 };
     const struct ptx_fused_node *n = &f->prologue[j];
-    uint32_t threads = ptx_norm_threads(n->norm.group), whole = f->n_in / threads, rest = f->n_in % threads;
+    uint32_t threads = ptx_norm_threads(n->norm.group), whole = ptx_fused_width(f) / threads,
+             rest = ptx_fused_width(f) % threads;
     PTX_LINES(p, "    {\n"
                  "    mov.f32 %sum, 0f00000000;\n"
                  "    mov.u32 %i, %index;\n");
@@ -308,6 +309,41 @@ static void load_column(struct ptx *p, const char *reg, uint32_t j, int param)
     PTX_FILL(p, "$0, [%column_at0];\n", j);
 }
 
+// Loads the number in parameter `param` to %z<j>.
+static void load_number(struct ptx *p, uint32_t j, int param)
+{
+    address(p, "%column_at", 0, param);
+    PTX_FILL(p, "    ld.global.f32 %z$0, [%column_at0];\n", j);
+}
+
+// Loads the bias of the column to %z<j>. Of an expert, its scale to %gain<j> as well. The sum over experts has both inside.
+static void load_sum(struct ptx *p, const struct ptx_fused_section *s, const struct ptx_fused_node *n, uint32_t j)
+{
+    const struct ptx_fused_leg *leg = &s->legs[n->a];
+    if (s->experts.summed)
+        return;
+    if (leg->bias >= 0 && !s->experts.n_used)
+        load_column(p, "%z", j, leg->bias);
+    if (!s->experts.n_used)
+        return;
+    if (leg->bias >= 0) {
+        address(p, "%column_at", 0, leg->bias);
+        PTX_FILL(p,
+                 "    mad.wide.u32 %column_at0, %expert, $1, %column_at0;\n"
+                 "    mad.wide.u32 %column_at0, %local, 4, %column_at0;\n"
+                 "    mov.f32 %z$0, 0f00000000;\n"
+                 "    @%in_row ld.global.f32 %z$0, [%column_at0];\n",
+                 j, 4 * s->n_out);
+    }
+    if (leg->scale >= 0) {
+        address(p, "%column_at", 0, leg->scale);
+        PTX_FILL(p,
+                 "    mad.wide.u32 %column_at0, %expert, 4, %column_at0;\n"
+                 "    ld.global.f32 %gain$0, [%column_at0];\n",
+                 j);
+    }
+}
+
 // Loads %gain<j> and %shift<j> for the column's index in its group.
 static void load_gain(struct ptx *p, const struct ptx_fused_node *n, uint32_t j)
 {
@@ -405,7 +441,7 @@ void ptx_fused_columns_load(struct ptx *p, const struct ptx_fused_section *s)
              "    .reg .u64 %column_at<1>, %to<$0>;\n"
              "    .reg .f32 %v<$0>, %z<$0>, %zz<$0>, %y<$1>, %mean<$0>, %root<$0>, %gain<$0>, %shift<$0>;\n"
              "    .reg .f32 %sum, %other, %term, %near<1>;\n"
-             "    setp.lt.u32 %in_row, %column, $2;\n",
+             "    setp.lt.u32 %in_row, %local, $2;\n",
              (uint32_t)s->n_nodes, (uint32_t)s->n_legs, s->n_out);
     PTX_FILL(p,
              "    setp.ge.u32 %in, %index, $0;\n"
@@ -415,8 +451,10 @@ void ptx_fused_columns_load(struct ptx *p, const struct ptx_fused_section *s)
         const struct ptx_fused_node *n = &s->nodes[j];
         if (n->kind == FUSED_LOAD)
             load_column(p, "%v", j, n->param);
-        if (n->kind == FUSED_SUM && s->legs[n->a].bias >= 0)
-            load_column(p, "%z", j, s->legs[n->a].bias);
+        if (n->kind == FUSED_SUM)
+            load_sum(p, s, n, j);
+        if (n->kind == FUSED_WEIGH)
+            load_number(p, j, n->param);
         if (n->kind == FUSED_NORM)
             load_gain(p, n, j);
         if (n->kind == FUSED_ROPE)
@@ -565,10 +603,11 @@ static void column_kv(struct ptx *p, const struct ptx_fused_node *n, uint32_t j)
 static void column_sum(struct ptx *p, const struct ptx_fused_section *s, uint32_t j)
 {
     uint32_t leg = (uint32_t)s->nodes[j].a;
-    if (s->legs[leg].bias >= 0)
-        PTX_FILL(p, "    add.rn.f32 %v$0, %y$1, %z$0;\n", j, leg);
-    else
-        PTX_FILL(p, "    mov.f32 %v$0, %y$1;\n", j, leg);
+    PTX_FILL(p, "    mov.f32 %v$0, %y$1;\n", j, leg);
+    if (s->experts.n_used && !s->experts.summed && s->legs[leg].scale >= 0)
+        PTX_FILL(p, "    mul.rn.f32 %v$0, %v$0, %gain$0;\n", j);
+    if (!s->experts.summed && s->legs[leg].bias >= 0)
+        PTX_FILL(p, "    add.rn.f32 %v$0, %v$0, %z$0;\n", j);
 }
 
 void ptx_fused_columns(struct ptx *p, const struct ptx_fused_section *s)
@@ -580,6 +619,8 @@ void ptx_fused_columns(struct ptx *p, const struct ptx_fused_section *s)
             column_sum(p, s, j);
         else if (n->kind == FUSED_ELEMENT)
             element(p, n, "%v", j, (uint32_t)n->a, (uint32_t)n->b);
+        else if (n->kind == FUSED_WEIGH)
+            PTX_FILL(p, "    fma.rn.f32 %v$0, %z$0, %v$1, 0f00000000;\n", j, (uint32_t)n->a);
         else if (n->kind == FUSED_NORM)
             column_norm(p, s, j, at);
         else if (n->kind == FUSED_ROPE)

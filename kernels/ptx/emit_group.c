@@ -1,5 +1,5 @@
 // Emits the kernel group_NODE, which sorts the places of rows by their expert. ptx_emit_group in emit_matmul.h defines
-// the output. It runs before the first product of a choice of experts whose class is PTX_MANY_ROWS.
+// the output. It runs before the first product of a choice of experts whose class has groups.
 //
 // The naive loop, a counting sort:
 //     for each place i: count[ids[i]]++
@@ -149,7 +149,16 @@ static void write_groups(struct ptx *p, const struct ptx_group *g)
              "    sub.u32 %other, %i, %thread;\n"
              "    setp.lt.u32 %more, %other, $1;\n"
              "    @%more bra EXPERTS;\n",
-             PTX_MANY_ROWS, g->n_experts);
+             g->size, g->n_experts);
+}
+
+// The size of a group is a power of two.
+static uint32_t shift_of(const struct ptx_group *g)
+{
+    uint32_t shift = 0;
+    while (1u << shift < g->size)
+        shift++;
+    return shift;
 }
 
 // Turns the counts into starts and writes the groups: warp 0, a lane for each of 32 experts at a time. %from becomes
@@ -179,7 +188,7 @@ static void make_groups(struct ptx *p, const struct ptx_group *g)
              "    shr.u32 %tall, %tall, $1;\n"
              "    mov.u32 %places_to, %n;\n"
              "    mov.u32 %groups_to, %tall;\n",
-             g->n_experts, PTX_MANY_SHIFT, g->n_experts + 1, PTX_MANY_ROWS - 1);
+             g->n_experts, shift_of(g), g->n_experts + 1, g->size - 1);
     sum_of_lanes(p, false);
     sum_of_lanes(p, true);
     write_groups(p, g);
@@ -211,6 +220,8 @@ int ptx_emit_group(struct ptx *p, const struct ptx_group *g, struct ptx_launch *
         return fail(err, E_GPU, "group: %u of %u experts", g->n_used, g->n_experts);
     if (g->ids_stride % 4)
         return fail(err, E_GPU, "group: rows that are not aligned");
+    if (g->size < PTX_GROUP_LEAST || g->size > PTX_MANY_ROWS || (g->size & (g->size - 1)))
+        return fail(err, E_GPU, "group: groups of %u", g->size);
     group_head(p, g);
     clear_counts(p, g);
     count(p, g);

@@ -31,6 +31,15 @@ enum {
     GROUP_FROM = 4
 };
 
+// Classes of experts with activations of 8 bits, by the average number of places of an expert, in quarters of a place; a
+// class serves up to `quarters`. With less than three quarters few experts have a second place, and a place has a CTA. The
+// classes of 8, 16 and 64 execute 3.6, 4.6 and 9.1 instructions for a weight of Q4_K, that of 8 with twice as many warps
+// at a time as the others. That of 32 has half as many, and is never the best. The numbers of places of experts vary about
+// their average; on paper these bounds have the least instructions at full occupancy.
+static const struct {
+    uint32_t quarters, rows;
+} groups_of_8_bits[] = {{2, 1}, {43, 8}, {95, 16}, {UINT32_MAX, PTX_MANY_ROWS}};
+
 // ---- sizes
 
 // Floats in tiles are copied in chunks of 16 bytes and multiplied in steps of 32.
@@ -42,7 +51,7 @@ static bool in_tiles(const struct ptx_matmul *m)
 // Whether classes of 8, 16 and 32 rows run on tensor cores.
 static bool on_tensor_cores(const struct ptx_matmul *m)
 {
-    return m->q8 && !m->n_used && m->target >= 75;
+    return m->q8 && m->target >= 75;
 }
 
 // Whether the class PTX_WIDE_ROWS serves the product, if there is enough shared memory. Q2_K and Q3_K have cheaper products
@@ -58,10 +67,12 @@ bool ptx_has_class(const struct ptx_matmul *m, uint32_t rows, uint32_t shared)
 {
     switch (rows) {
     case 1:
+        return true;
     case 2:
     case 4:
+        return !m->n_used;
     case 8:
-        return rows == 1 || !m->n_used;
+        return !m->n_used || on_tensor_cores(m);
     case 16:
     case 32:
         return on_tensor_cores(m);
@@ -87,7 +98,7 @@ static uint32_t shared_of(uint32_t target)
 // Whether the classes of 8, 16 and 32 rows take their weights by a ring. From sm_101 on ptxas spills registers with Q2_K.
 static bool by_ring(const struct ptx_matmul *m)
 {
-    return on_tensor_cores(m) && m->rows >= 8 && m->rows <= 32 && m->target >= 80 &&
+    return on_tensor_cores(m) && !m->n_used && m->rows >= 8 && m->rows <= 32 && m->target >= 80 &&
            ptx_bytes_of(m->type)->scales != PTX_SCALE_FLOAT && !(m->type == DT_Q2_K && m->target > 100) &&
            ptx_matmul_ring_bytes(m) <= shared_of(m->target);
 }
@@ -114,7 +125,8 @@ static int check(const struct ptx_matmul *m, struct error *err)
     uint32_t strides = m->x_stride | m->x_part;
     if ((strides | m->y_stride | m->residual_stride | m->ids_stride) % 4 || ((m->q8 || m->halves) && strides % 16))
         return fail(err, E_GPU, "matmul: rows that are not aligned");
-    bool grouped = m->rows == PTX_MANY_ROWS && m->n_experts <= PTX_GROUP_EXPERTS;
+    bool grouped = (m->rows == PTX_MANY_ROWS || (m->rows >= PTX_GROUP_LEAST && on_tensor_cores(m))) &&
+                   m->n_experts <= PTX_GROUP_EXPERTS;
     if (m->n_used && (!(m->rows == 1 || grouped) || !m->n_experts || m->residual))
         return fail(err, E_GPU, "matmul: experts take rows one by one or in groups, without residual");
     if (m->n_used && grouped &&
@@ -125,17 +137,24 @@ static int check(const struct ptx_matmul *m, struct error *err)
     return 0;
 }
 
-// Whether experts have enough rows each, on average, that sorting the rows into groups pays.
-static bool grouped(const struct ptx_matmul *m, uint32_t n_rows, uint32_t target)
+// The class of experts: that of groups if they have enough rows each, on average, that sorting the rows into groups pays.
+static uint32_t experts_class(const struct ptx_matmul *m, uint32_t n_rows, uint32_t target)
 {
-    bool can = in_tiles(m) && target >= 75 && m->n_experts <= PTX_GROUP_EXPERTS;
-    return can && n_rows * m->n_used >= GROUP_FROM * m->n_experts;
+    const uint64_t places = (uint64_t)n_rows * m->n_used;
+    if (!in_tiles(m) || target < 75 || m->n_experts > PTX_GROUP_EXPERTS)
+        return 1;
+    if (!m->q8)
+        return places >= (uint64_t)GROUP_FROM * m->n_experts ? PTX_MANY_ROWS : 1;
+    uint32_t i = 0;
+    while (4 * places > (uint64_t)groups_of_8_bits[i].quarters * m->n_experts)
+        i++;
+    return groups_of_8_bits[i].rows;
 }
 
 uint32_t ptx_matmul_rows(const struct ptx_matmul *m, uint32_t n_rows, uint32_t target)
 {
     if (m->n_used)
-        return grouped(m, n_rows, target) ? PTX_MANY_ROWS : 1;
+        return experts_class(m, n_rows, target);
     if (n_rows <= 1)
         return 1;
     if (m->q8 && target >= 75 && n_rows > 4 && n_rows <= SOME_UP_TO)
@@ -615,7 +634,7 @@ int ptx_emit_matmul(struct ptx *p, const struct ptx_matmul *m, struct ptx_launch
     else if (ring)
         ptx_matmul_ring(p, m);
     else if (m->rows >= 8 && on_tensor_cores(m))
-        ptx_matmul_rows_mma(p, m);
+        warps = ptx_matmul_rows_mma(p, m);
     else if (m->q8)
         warps = ptx_matmul_q8(p, m);
     else

@@ -28,8 +28,11 @@
 #include "kernels/ptx/emit.h"
 #include "kernels/tensor.h"
 
-enum { PTX_TILE_ROWS = 32, PTX_MANY_SHIFT = 6, PTX_MANY_ROWS = 1 << PTX_MANY_SHIFT, PTX_WIDE_ROWS = 128 };
-enum { PTX_GROUP_EXPERTS = 4096 }; // the most experts that ptx_emit_group sorts by
+enum { PTX_TILE_ROWS = 32, PTX_MANY_ROWS = 64, PTX_WIDE_ROWS = 128 };
+enum {
+    PTX_GROUP_EXPERTS = 4096,
+    PTX_GROUP_LEAST = 8
+}; // the most experts that ptx_emit_group sorts by, the smallest group
 
 // Whether the products of this type have a path with 8-bit activations.
 bool ptx_takes_q8(enum dtype type);
@@ -53,20 +56,20 @@ struct ptx_matmul {
     uint32_t node; // of the graph, for comments and the entry's name: matmul_NODE
     enum dtype type;
     uint32_t n_in, n_out; // 1 to 2^20
-    // The class: the rows of x that a CTA processes, 1, 2, 4 or 8 (with q8 and without experts 16 and 32, too, and
-    // PTX_WIDE_ROWS, see ptx_has_class), or what ptx_matmul_rows returns. Every class gives the right result for any
-    // n_rows; too large a class wastes time, too small a class reads the weights again.
+    // The class: the rows of x that a CTA processes, 1, 2, 4 or 8 (with q8 also 16 and 32), PTX_MANY_ROWS, or PTX_WIDE_ROWS;
+    // ptx_has_class tells which there are. Experts have classes of 1, of PTX_MANY_ROWS and with q8 of 8, 16 and 32. Every
+    // class gives the right result for any n_rows; too large a class wastes time, too small a class reads the weights again.
     uint32_t rows;
-    // Of PTX_MANY_ROWS: the compute capability that the text is written for (75, 80, ...), or a lower one.
+    // Of 8 rows and more: the compute capability that the text is written for (75, 80, ...), or a lower one.
     uint32_t target;
     bool q8, bias, residual, scale;
     bool halves; // x has rows of 16 bits, from ptx_emit_halve for this type of weights; see ptx_takes_halves
     uint32_t x_stride, y_stride, residual_stride;
     // Experts: n_used of them per row; 0: a plain product. For row `row` and place j, x is at row * x_stride (+ j *
     // x_part if each place has a row of its own; x_part = 0: all places share one), y at row * y_stride + j * 4 *
-    // n_out, and the id at ids + row * ids_stride + 4 * j. An id outside of [0, n_experts) writes nothing. In the
-    // class PTX_MANY_ROWS, `ids` is the output of ptx_emit_group instead, x_stride is n_used * x_part unless x_part
-    // is 0, and y_stride is n_used * 4 * n_out.
+    // n_out, and the id at ids + row * ids_stride + 4 * j. An id outside of [0, n_experts) writes nothing. In
+    // classes above 1, `ids` is the output of ptx_emit_group for groups of that size instead, x_stride is n_used * x_part
+    // unless x_part is 0, and y_stride is n_used * 4 * n_out.
     uint32_t n_used, n_experts, x_part, ids_stride;
     bool x_shared; // x is one row of float32 in shared memory, inside a fused kernel
 };
@@ -77,21 +80,22 @@ bool ptx_has_class(const struct ptx_matmul *m, uint32_t rows, uint32_t shared);
 // The class that serves n_rows fastest on a GPU of that compute capability (75, 80, ...), as far as it is known without
 // measuring.
 uint32_t ptx_matmul_rows(const struct ptx_matmul *m, uint32_t n_rows, uint32_t target);
-// An upper bound for the number of groups of n_rows: the last group of each expert may be incomplete.
-static inline uint32_t ptx_groups(uint32_t n_used, uint32_t n_experts, uint32_t n_rows)
+// An upper bound for the number of groups of `size` of the places of n_rows: the last group of each expert may be
+// incomplete.
+static inline uint32_t ptx_groups(uint32_t n_used, uint32_t n_experts, uint32_t n_rows, uint32_t size)
 {
-    return n_rows * n_used / PTX_MANY_ROWS + MIN(n_experts, n_rows * n_used);
+    return n_rows * n_used / size + MIN(n_experts, n_rows * n_used);
 }
 // grid[1] for n_rows. With experts there is a CTA for each place of each row, or for each group.
 static inline uint32_t ptx_matmul_grid(const struct ptx_matmul *m, uint32_t n_rows)
 {
     if (!m->n_used)
         return ptx_tiles(n_rows, m->rows);
-    return m->rows == PTX_MANY_ROWS ? ptx_groups(m->n_used, m->n_experts, n_rows) : n_rows * m->n_used;
+    return m->rows > 1 ? ptx_groups(m->n_used, m->n_experts, n_rows, m->rows) : n_rows * m->n_used;
 }
 
-// Sorts the places of rows (row * n_used + j) by their expert, into groups of up to PTX_MANY_ROWS places of one
-// expert, so that a product reads an expert's matrix once for a whole group.
+// Sorts the places of rows (row * n_used + j) by their expert, into groups of up to `size` places of one expert, so that
+// a product reads an expert's matrix once for a whole group.
 // Parameters: step (struct ptx_step, which holds the number of rows), ids (int32, as in a product), groups, .u32
 // n_rows (the maximum).
 // The output consists of words of 4 bytes: word 0 is the number of groups; from word 4 on there are 4 words for each
@@ -101,12 +105,14 @@ struct ptx_group {
     uint32_t node;
     enum rows rows;
     uint32_t n_used, n_experts, ids_stride; // n_experts: at most PTX_GROUP_EXPERTS
+    uint32_t size;                          // PTX_GROUP_LEAST to PTX_MANY_ROWS, a power of two
 };
 int ptx_emit_group(struct ptx *p, const struct ptx_group *g, struct ptx_launch *launch, struct error *err);
+// Bytes of the output for groups of any size.
 static inline size_t ptx_group_bytes(uint32_t n_used, uint32_t n_experts, uint32_t n_rows)
 {
     size_t places = (size_t)n_rows * n_used;
-    return 4 * (4 * (places / PTX_MANY_ROWS + n_experts + 1) + places);
+    return 4 * (4 * (places / PTX_GROUP_LEAST + n_experts + 1) + places);
 }
 
 // Looks up rows of a table stored as tiles: y[i] = scale * w[ids[i]]. Parameters: w, ids (int32), y, .u32 n_rows.

@@ -65,11 +65,11 @@ uint32_t ptx_matmul_mma(struct ptx *p, const struct ptx_matmul *m);
 // Returns the number of outputs of a CTA. ptx_matmul_wide_bytes returns its shared memory, all of which is dynamic.
 uint32_t ptx_matmul_wide(struct ptx *p, const struct ptx_matmul *m);
 uint32_t ptx_matmul_wide_bytes(const struct ptx_matmul *m);
-// Emits the whole kernel for 8-bit activations and a class of 8, 16 or 32 rows on tensor cores, with 256 threads and 32
-// outputs per CTA.
-void ptx_matmul_rows_mma(struct ptx *p, const struct ptx_matmul *m);
+// Emits the whole kernel for 8-bit activations and a class of 8, 16 or 32 rows on tensor cores, with 32 outputs per CTA.
+// Returns the number of warps of a CTA.
+uint32_t ptx_matmul_rows_mma(struct ptx *p, const struct ptx_matmul *m);
 // The same for compute capability 8.0 and later and weights with integer scales, which go through a ring in shared memory
-// of ptx_matmul_ring_bytes, all of it dynamic.
+// of ptx_matmul_ring_bytes, all of it dynamic; with 256 threads per CTA.
 void ptx_matmul_ring(struct ptx *p, const struct ptx_matmul *m);
 uint32_t ptx_matmul_ring_bytes(const struct ptx_matmul *m);
 // Stores %sum (.f32), the complete sum of output %output of row %row, with bias, residual and scale. Needs %term (.f32).

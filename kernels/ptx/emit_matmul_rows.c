@@ -1,12 +1,13 @@
 // Emits products of 5 to 64 rows of 8-bit activations on tensor cores (mma.sync), for the classes of 8, 16 and 32 rows:
 // sequences at once, drafts, and short prompts. The bits are those of the other kernels.
 //
-// A CTA of 8 warps computes the 32 outputs of a tile for 8, 16 or 32 rows, and so an output of 4,096 gives work to 128
+// A CTA of up to 8 warps computes the 32 outputs of a tile for 8, 16 or 32 rows, and so an output of 4,096 gives work to 128
 // multiprocessors, where the kernel for many rows, with 128 outputs a CTA, gives it to 32. The weights are read and
 // unpacked once for all rows of the class.
 //
 // As in emit_matmul_q8.c the blocks of 256 are distributed over the warps, a warp computes the complete S of a block for
-// all rows, and the S are added in the order of the blocks. A round is 8 blocks. For each part of 32 k a lane unpacks the
+// all rows, and the S are added in the order of the blocks. A round is a block for each warp; there are as many warps as
+// have work in every round, if possible, so that with n_in = 768 a multiprocessor has room for more CTAs. For each part of 32 k a lane unpacks the
 // weights of its own row, the warp exchanges the bytes by way of shared memory to the fragments of two tiles of 16
 // outputs, and each 8 rows of activations are multiplied with both. An activation is loaded straight to its fragment.
 //
@@ -16,11 +17,14 @@
 //
 // Shared memory: for each warp a region that holds the part's bytes, in rows of 48, and the steps and sums of the block's
 // activations; at the end of the block the S, as [row][output], take their place.
+//
+// With experts a CTA has the places of a group (emit_group.c) instead of neighbouring rows: their rows of x and of y are
+// found in the list of places.
 #include "kernels/ptx/emit_bytes.h"
 #include "kernels/ptx/emit_dot.h"
 #include "kernels/ptx/emit_matmul_mma.h"
 
-enum { WARPS = 8, BYTES_STRIDE = 48, BYTES = 32 * BYTES_STRIDE };
+enum { MOST_WARPS = 8, BYTES_STRIDE = 48, BYTES = 32 * BYTES_STRIDE };
 
 static bool is_float(const struct ptx_matmul *m)
 {
@@ -65,62 +69,100 @@ static uint32_t blocks_of(const struct ptx_matmul *m)
     return tile_units(m->type, m->n_in);
 }
 
+// The warps of a CTA. At the end a warp has at most 8 rows.
+static uint32_t warps_of(const struct ptx_matmul *m)
+{
+    const uint32_t rounds = ptx_tiles(blocks_of(m), MOST_WARPS);
+    return MAX(ptx_tiles(blocks_of(m), rounds), ptx_tiles(m->rows, 8));
+}
+
+// The rows of a warp at the end.
+static uint32_t rows_of_warp(const struct ptx_matmul *m)
+{
+    return ptx_tiles(m->rows, warps_of(m));
+}
+
+// Whether the last warps have fewer rows of their own, or none.
+static bool rows_overlap(const struct ptx_matmul *m)
+{
+    return warps_of(m) * rows_of_warp(m) != m->rows;
+}
+
+// Sets %at_row to the first row of the warp at the end. Where the last warps have fewer rows of their own, they begin with
+// rows of the warp before, which they add as well and do not store.
+static void first_row(struct ptx *p, const struct ptx_matmul *m)
+{
+    PTX_FILL(p, "    mul.lo.u32 %at_row, %warp, $0;\n", rows_of_warp(m));
+    if (rows_overlap(m))
+        PTX_FILL(p, "    min.u32 %at_row, %at_row, $0;\n", m->rows - rows_of_warp(m));
+}
+
 // ---- the beginning
 
 static void head(struct ptx *p, const struct ptx_matmul *m)
 {
-    const uint32_t tiles = m->rows / 8;
+    const uint32_t tiles = m->rows / 8, each = MAX(tiles, rows_of_warp(m));
     if (m->target >= 80)
         ptx_header(p, 70, 80);
     else
         ptx_header(p, 65, 75);
-    ptx_matmul_entry(p, m, WARPS);
+    ptx_matmul_entry(p, m, warps_of(m));
     PTX_FILL(p,
              "    .reg .pred %has;\n"
-             "    .reg .u32 %g, %t, %first, %block, %part, %region, %put, %take, %take_steps, %take_sums, %last;\n"
+             PTX_MANY_REGS
+             "    .reg .u32 %g, %t, %block, %part, %region, %put, %take, %take_steps, %take_sums, %last, %at_row;\n"
              "    .reg .u32 %from0, %from1, %from2, %from3, %base;\n"
-             "    .reg .u64 %unit, %chunk, %px_row, %at_x, %pb<$0>;\n"
+             "    .reg .u64 %unit, %chunk, %px_row, %px_all, %at_x, %pb<$3>;\n"
              "    .reg .b32 %a<8>, %b<2>, %c<4>, %e<4>, %scale<8>, %step<2>, %sum<2>, %by<4>, %low, %high;\n"
-             "    .reg .f32 %d<4>, %m<4>, %f, %own_d, %own_m, %times<2>, %less<2>, %fsum<2>, %total<$0>;\n"
+             "    .reg .f32 %d<4>, %m<4>, %f, %own_d, %own_m, %times<2>, %less<2>, %fsum<2>, %total<$3>;\n"
              "    .reg .pred %first_of_4;\n"
              "    .reg .b32 %isum<$1>;\n"
              "    .reg .f32 %s<$1>;\n"
              "    .shared .align 16 .b8 regions[$2];\n",
-             tiles, 8 * tiles, WARPS * region_bytes(m));
+             tiles, 8 * tiles, warps_of(m) * region_bytes(m), each);
 }
 
 // Sets %px_row to the lane's row of the class, and the lane's places. Rows past the end are the last.
 static void places(struct ptx *p, const struct ptx_matmul *m)
 {
+    ptx_matmul_many_group(p, m);
+    ptx_matmul_many_weights(p, m);
     PTX_FILL(p,
              "    mad.wide.u32 %w_tile, %tile, $0, %w_tile;\n"
              "    shr.u32 %g, %lane, 2;\n"
              "    and.b32 %t, %lane, 3;\n"
-             "    mul.lo.u32 %first, %group, $1;\n"
              "    sub.u32 %last, %rows, 1;\n"
-             "    add.u32 %index, %first, %lane;\n"
-             "    min.u32 %index, %index, %last;\n"
-             "    mad.wide.u32 %px_row, %index, $2, %px0;\n"
-             "    setp.lt.u32 %has, %lane, $1;\n"
+             "    mov.u64 %px_all, %px0;\n",
+             (uint32_t)tile_bytes(m->type, m->n_in));
+    ptx_matmul_many_row(p, m, "%lane");
+    PTX_FILL(p,
+             "    mov.u64 %px_row, %px0;\n"
+             "    setp.lt.u32 %has, %lane, $0;\n"
              "    setp.eq.u32 %first_of_4, %t, 0;\n"
-             "    mov.u32 %base, $3;\n"
+             "    mov.u32 %base, $1;\n"
              "    mov.u32 %region, regions;\n"
-             "    mad.lo.u32 %region, %warp, $4, %region;\n"
+             "    mad.lo.u32 %region, %warp, $2, %region;\n"
              "    // the lane's bytes, and what it names for ldmatrix\n"
-             "    mad.lo.u32 %put, %lane, $5, %region;\n"
+             "    mad.lo.u32 %put, %lane, $3, %region;\n"
              "    and.b32 %take, %lane, 15;\n"
-             "    mad.lo.u32 %take, %take, $5, %region;\n"
+             "    mad.lo.u32 %take, %take, $3, %region;\n"
              "    and.b32 %index, %lane, 16;\n"
              "    add.u32 %take, %take, %index;\n",
-             (uint32_t)tile_bytes(m->type, m->n_in), m->rows, m->x_stride, is_float(m) ? MMA_M_BITS : 0,
-             region_bytes(m), BYTES_STRIDE);
+             m->rows, is_float(m) ? MMA_M_BITS : 0, region_bytes(m), BYTES_STRIDE);
     for (uint32_t i = 0; i < 4; i++)
         PTX_FILL(p, "    add.u32 %from$0, %g, $1;\n", i, 8 * i);
-    for (uint32_t nt = 0; nt < m->rows / 8; nt++)
+    for (uint32_t nt = 0; nt < rows_of_warp(m); nt++)
         PTX_FILL(p, "    mov.f32 %total$0, 0f00000000;\n", nt);
 }
 
 // ---- a block
+
+// Sets %px0 to the row of x that belongs to the CTA's row number %at_row.
+static void find_row(struct ptx *p, const struct ptx_matmul *m)
+{
+    PTX_LINES(p, "    mov.u64 %px0, %px_all;\n");
+    ptx_matmul_many_row(p, m, "%at_row");
+}
 
 // Begins block %block: clears its sums, copies the steps and sums of the activations, and sets %pb<nt> to the lane's
 // activations of row 8 nt + g.
@@ -144,15 +186,14 @@ static void begin_block(struct ptx *p, const struct ptx_matmul *m)
                  "    @%has st.shared.v4.b32 [%index+$2], {%a0, %a1, %a2, %a3};\n"
                  "    @%has st.shared.v4.b32 [%index+$3], {%a4, %a5, %a6, %a7};\n",
                  blocks * PTX_Q8_SUMS, blocks * PTX_Q8_SUMS + 16, sums_at(m), sums_at(m) + 16);
-    for (uint32_t nt = 0; nt < m->rows / 8; nt++)
+    for (uint32_t nt = 0; nt < m->rows / 8; nt++) {
+        PTX_FILL(p, "    add.u32 %at_row, %g, $0;\n", 8 * nt);
+        find_row(p, m);
         PTX_FILL(p,
-                 "    add.u32 %index, %first, $0;\n"
-                 "    add.u32 %index, %index, %g;\n"
-                 "    min.u32 %index, %index, %last;\n"
-                 "    mad.wide.u32 %pb$1, %index, $2, %px0;\n"
-                 "    mad.wide.u32 %pb$1, %block, 256, %pb$1;\n"
-                 "    mad.wide.u32 %pb$1, %t, $3, %pb$1;\n",
-                 8 * nt, nt, m->x_stride, runs_of(m) == 1 ? 8 : 4);
+                 "    mad.wide.u32 %pb$0, %block, 256, %px0;\n"
+                 "    mad.wide.u32 %pb$0, %t, $1, %pb$0;\n",
+                 nt, runs_of(m) == 1 ? 8 : 4);
+    }
     for (uint32_t i = 0; i < m->rows; i++)
         PTX_FILL(p,
                  "    mov.b32 %isum$0, 0;\n"
@@ -416,25 +457,25 @@ static void block(struct ptx *p, const struct ptx_matmul *m)
 
 // ---- rounds
 
-// Adds the S of the round's blocks to the sums of the thread, of rows warp * rows / 8 + i and output %lane, in their order.
-// %index: the first block of the round; %block: how many there are.
+// Adds the S of the round's blocks to the sums of the thread, and output %lane, in their order.
+// %take: the first block of the round; %block: how many there are.
 static void add_round(struct ptx *p, const struct ptx_matmul *m)
 {
-    const uint32_t each = m->rows / 8;
+    const uint32_t each = rows_of_warp(m);
+    first_row(p, m);
     PTX_FILL(p,
              "    mov.u32 %put, regions;\n"
              "    mad.lo.u32 %put, %lane, 4, %put;\n"
-             "    mad.lo.u32 %put, %warp, $0, %put;\n",
-             128 * each);
-    for (uint32_t i = 0; i < each; i++)
+             "    mad.lo.u32 %put, %at_row, $0, %put;\n",
+             128);
+    for (uint32_t i = 0; i < each; i++) {
+        find_row(p, m);
         PTX_FILL(p,
-                 "    mad.lo.u32 %take, %warp, $0, $1;\n"
-                 "    add.u32 %take, %take, %first;\n"
-                 "    min.u32 %take, %take, %last;\n"
-                 "    mad.wide.u32 %pb$1, %take, $2, %px0;\n"
-                 "    mad.wide.u32 %pb$1, %index, 4, %pb$1;\n",
-                 each, i, m->x_stride);
-    PTX_FILL(p, "ADD: // $0 turns\n", MIN(blocks_of(m), (uint32_t)WARPS));
+                 "    mad.wide.u32 %pb$0, %take, 4, %px0;\n"
+                 "    add.u32 %at_row, %at_row, 1;\n",
+                 i);
+    }
+    PTX_FILL(p, "ADD: // $0 turns\n", warps_of(m));
     for (uint32_t i = 0; i < each; i++)
         PTX_FILL(p,
                  "    ld.shared.f32 %s$0, [%put+$1];\n"
@@ -464,56 +505,74 @@ static void rounds(struct ptx *p, const struct ptx_matmul *m)
              "    add.u32 %block, %round, %warp;\n"
              "    setp.ge.u32 %in, %block, $0;\n"
              "    @%in bra FORMED;\n",
-             blocks, 256 * m->rows * blocks / (WARPS * ptx_tiles(blocks, WARPS)));
+             blocks, 256 * m->rows * blocks / (warps_of(m) * ptx_tiles(blocks, warps_of(m))));
     block(p, m);
     PTX_FILL(p,
              "FORMED:\n"
              "    bar.sync 0;\n"
-             "    mov.u32 %index, %round;\n"
+             "    mov.u32 %take, %round;\n"
              "    sub.u32 %block, $0, %round;\n"
              "    min.u32 %block, %block, $1;\n",
-             blocks, WARPS);
+             blocks, warps_of(m));
     add_round(p, m);
     PTX_FILL(p,
              "    add.u32 %round, %round, $0;\n"
              "    bar.sync 0;\n"
              "    setp.lt.u32 %more, %round, $1;\n"
              "    @%more bra ROUND;\n",
-             WARPS, blocks);
+             warps_of(m), blocks);
 }
 
 // ---- the end
 
 static void end(struct ptx *p, const struct ptx_matmul *m)
 {
-    const uint32_t each = m->rows / 8;
+    const uint32_t each = rows_of_warp(m);
+    // The places of experts follow each other in y.
+    struct ptx_matmul places = *m;
+    places.n_used = m->n_used ? 1 : 0;
+    places.y_stride = m->n_used ? 4 * m->n_out : m->y_stride;
     PTX_FILL(p,
              "    .reg .f32 %term;\n"
              "    mad.lo.u32 %output, %tile, 32, %lane;\n"
              "    setp.ge.u32 %in, %output, $0;\n"
-             "    @%in ret;\n",
+             "    @%in ret;\n"
+             "    mov.u32 %place, 0;\n",
              m->n_out);
+    first_row(p, m);
     for (uint32_t i = 0; i < each; i++) {
         PTX_FILL(p,
                  "    {\n"
+                 "    .reg .pred %whole0;\n"
+                 "    .reg .u32 %row0;\n"
                  "    .reg .f32 %sum;\n"
-                 "    mad.lo.u32 %row, %warp, $0, $1;\n"
-                 "    add.u32 %row, %row, %first;\n"
-                 "    setp.ge.u32 %in, %row, %rows;\n"
-                 "    @%in ret;\n"
-                 "    mov.f32 %sum, %total$1;\n",
-                 each, i);
-        ptx_matmul_store(p, m);
-        PTX_LINES(p, "    }\n");
+                 "    add.u32 %index, %at_row, $0;\n",
+                 i);
+        if (rows_overlap(m))
+            PTX_FILL(p,
+                     "    mul.lo.u32 %row, %warp, $0;\n"
+                     "    setp.lt.u32 %in, %index, %row;\n"
+                     "    @%in bra STORED;\n",
+                     each);
+        ptx_matmul_many_output(p, m, 0);
+        PTX_FILL(p,
+                 "    @!%whole0 ret;\n"
+                 "    mov.u32 %row, %row0;\n"
+                 "    mov.f32 %sum, %total$0;\n",
+                 i);
+        ptx_matmul_store(p, &places);
+        PTX_LINES(p, "STORED:\n"
+                     "    }\n");
     }
     PTX_LINES(p, "    ret;\n"
                  "}\n");
 }
 
-void ptx_matmul_rows_mma(struct ptx *p, const struct ptx_matmul *m)
+uint32_t ptx_matmul_rows_mma(struct ptx *p, const struct ptx_matmul *m)
 {
     head(p, m);
     places(p, m);
     rounds(p, m);
     end(p, m);
+    return warps_of(m);
 }

@@ -1,5 +1,5 @@
-// Emits route_NODE, which chooses the experts of each row and computes their weights. It is chosen for every such
-// node of the graph, in steps of any number of rows.
+// Emits route_NODE, which chooses the experts of each row and computes their weights, for steps of any number of rows;
+// and the same for one row inside of a fused kernel (emit_fused_route.c).
 //
 // The naive loop that it equals:
 //     for each row:
@@ -53,23 +53,33 @@ static void route_head(struct ptx *p, const struct ptx_route *r)
              ".maxntid 32, 1, 1\n"
              "{\n"
              PTX_ROW_REGS
-             "    .reg .pred %end, %better, %same, %lower, %behind, %leads, %odd;\n"
-             "    .reg .u32 %lane, %e, %id, %other_id, %last_id, %n;\n"
-             "    .reg .u64 %px, %py, %from;\n"
-             "    .reg .f32 %v, %best, %other, %last, %most, %all, %sum, %weight;\n");
+             "    .reg .u32 %lane;\n"
+             "    .reg .u64 %px, %py, %bias;\n");
     PTX_FILL(p,
              PTX_ROW
              "    mov.u32 %lane, %tid.x;\n"
-             "    setp.eq.u32 %leads, %lane, 0;\n"
              PTX_ADDRESS("%px", "logits")
              "    mad.wide.u32 %px, %row, $2, %px;\n"
              PTX_ADDRESS("%py", "y")
-             "    mad.wide.u32 %py, %row, $3, %py;\n"
-             "    mov.f32 %last, 0f7F800000;\n"
-             "    mov.u32 %last_id, 0;\n"
-             "    mov.f32 %sum, 0f00000000;\n"
-             "    mov.u32 %n, 0;\n",
+             "    mad.wide.u32 %py, %row, $3, %py;\n",
              0, ptx_count_at(r->rows), 4 * r->experts, 8 * r->used);
+    if (r->bias)
+        PTX_LINES(p, PTX_ADDRESS("%bias", "bias"));
+}
+
+// The registers of a row's choice, and what they are before the first one.
+static void row_head(struct ptx *p)
+{
+    PTX_LINES(p, "    {\n"
+                 "    .reg .pred %end, %better, %same, %behind, %leads;\n"
+                 "    .reg .u32 %e, %id, %other_id, %last_id, %n;\n"
+                 "    .reg .u64 %from;\n"
+                 "    .reg .f32 %v, %best, %other, %last, %most, %all, %sum, %weight;\n"
+                 "    setp.eq.u32 %leads, %lane, 0;\n"
+                 "    mov.f32 %last, 0f7F800000;\n"
+                 "    mov.u32 %last_id, 0;\n"
+                 "    mov.f32 %sum, 0f00000000;\n"
+                 "    mov.u32 %n, 0;\n");
 }
 
 // EACH_BEGIN and EACH_END enclose the body of a loop over the lane's experts: %e is the expert, %v its logit.
@@ -185,10 +195,10 @@ static void route_scores(struct ptx *p, const struct ptx_route *r)
     PTX_FILL(p,
              "    .shared .align 4 .b8 scores[$0];\n"
              "    .reg .u32 %at, %of, %group;\n"
-             "    .reg .u64 %bias;\n",
+             "    .reg .u64 %bias_at;\n",
              4 * r->experts);
     if (r->bias)
-        PTX_LINES(p, PTX_ADDRESS("%bias", "bias") "    mad.wide.u32 %bias, %lane, 4, %bias;\n");
+        PTX_LINES(p, "    mad.wide.u32 %bias_at, %lane, 4, %bias;\n");
     PTX_FILL(p,
              "    mov.u32 %at, scores;\n"
              "    mad.lo.u32 %at, %lane, 4, %at;\n"
@@ -199,20 +209,20 @@ static void route_scores(struct ptx *p, const struct ptx_route *r)
     else
         PTX_FILL(p, SIGMOID("%v"), factor);
     if (r->bias)
-        PTX_LINES(p, "    ld.global.f32 %other, [%bias];\n"
-                     "    add.u64 %bias, %bias, 128;\n"
+        PTX_LINES(p, "    ld.global.f32 %other, [%bias_at];\n"
+                     "    add.u64 %bias_at, %bias_at, 128;\n"
                      "    add.rn.f32 %v, %v, %other;\n");
     PTX_LINES(p, "    st.shared.f32 [%at], %v;\n"
                  "    add.u32 %at, %at, 128;\n"
                  EACH_END("SCORE")
-                 "    bar.sync 0;\n");
+                 "    bar.warp.sync 0xffffffff;\n");
 }
 
 // Stores the sum of the two greatest scores of each group to shared memory. A lane has groups 32 apart.
 static void group_sums(struct ptx *p, const struct ptx_route *r)
 {
     PTX_FILL(p,
-             "    .shared .align 4 .b8 sums[$0];\n"
+             "    .shared .align 4 .b8 group_sums[$0];\n"
              "    mov.u32 %e, %lane;\n"
              "SUMS:\n"
              "    setp.ge.u32 %end, %e, $1;\n"
@@ -232,13 +242,13 @@ static void group_sums(struct ptx *p, const struct ptx_route *r)
              "    @%better bra MEMBER;\n",
              4 * r->groups, r->groups, 4 * (r->experts / r->groups));
     PTX_LINES(p, "    add.rn.f32 %v, %best, %other;\n"
-                 "    mov.u32 %at, sums;\n"
+                 "    mov.u32 %at, group_sums;\n"
                  "    mad.lo.u32 %at, %e, 4, %at;\n"
                  "    st.shared.f32 [%at], %v;\n"
                  "    add.u32 %e, %e, 32;\n"
                  "    bra SUMS;\n"
                  "SUMS_END:\n"
-                 "    bar.sync 0;\n"
+                 "    bar.warp.sync 0xffffffff;\n"
                  "    mov.f32 %sum, 0f00000000;\n");
 }
 
@@ -251,7 +261,7 @@ static void route_groups(struct ptx *p, const struct ptx_route *r)
              "BEST_GROUP:\n"
              "    mov.f32 %best, 0fFF800000;\n"
              "    mov.u32 %id, $0;\n"
-             SHARED_BEGIN("GROUP", "sums") CANDIDATE("GROUP_FOUND") SHARED_END("GROUP"),
+             SHARED_BEGIN("GROUP", "group_sums") CANDIDATE("GROUP_FOUND") SHARED_END("GROUP"),
              r->groups);
     join_lanes(p);
     PTX_FILL(p,
@@ -260,7 +270,7 @@ static void route_groups(struct ptx *p, const struct ptx_route *r)
              "    @%better bra BEST_GROUP;\n"
              SHARED_BEGIN("LEAVE", "scores")
              "    div.u32 %group, %e, $2;\n"
-             "    mov.u32 %of, sums;\n"
+             "    mov.u32 %of, group_sums;\n"
              "    mad.lo.u32 %of, %group, 4, %of;\n"
              "    ld.shared.f32 %other, [%of];\n"
              "    setp.eq.f32 %same, %other, %last;\n"
@@ -268,7 +278,7 @@ static void route_groups(struct ptx *p, const struct ptx_route *r)
              "    setp.gt.or.f32 %better, %other, %last, %same;\n"
              "    @!%better st.shared.f32 [%at], 0fFF800000;\n"
              SHARED_END("LEAVE")
-             "    bar.sync 0;\n"
+             "    bar.warp.sync 0xffffffff;\n"
              "    mov.f32 %last, 0f7F800000;\n"
              "    mov.u32 %last_id, 0;\n"
              "    mov.u32 %n, 0;\n",
@@ -353,30 +363,32 @@ static int route_each(struct ptx *p, const struct ptx_route *r, struct ptx_launc
     return ptx_finish(p, err);
 }
 
-int ptx_emit_route(struct ptx *p, const struct ptx_route *r, struct ptx_launch *launch, struct error *err)
+int ptx_route_check(const struct ptx_route *r, struct error *err)
 {
     if (r->experts < 1 || r->experts > 65536 || r->used < 1 || r->used > r->experts)
         return fail(err, E_GPU, "route: %u of %u experts", r->used, r->experts);
     if (r->kind == ROUTE_EACH)
-        return route_each(p, r, launch, err);
+        return 0;
     if (!isfinite(r->scale))
         return fail(err, E_GPU, "route: a scale of %g", (double)r->scale);
     if (is_scored(r) && r->experts > SCORES_MAX)
         return fail(err, E_GPU, "route: %u experts with biases or groups", r->experts);
     if (r->groups && (r->experts % r->groups || r->groups_used < 1 || r->groups_used > r->groups))
         return fail(err, E_GPU, "route: %u of %u groups of %u experts", r->groups_used, r->groups, r->experts);
-    route_head(p, r);
-    if (r->kind == ROUTE_SOFTMAX)
-        route_softmax(p, r);
-    if (is_scored(r))
-        route_scores(p, r);
-    if (r->groups)
-        route_groups(p, r);
-    route_choose(p, r);
-    route_weigh(p, r);
+    return 0;
+}
+
+uint32_t ptx_route_bytes(const struct ptx_route *r)
+{
+    return is_scored(r) ? 4 * (r->experts + r->groups) : 0;
+}
+
+// Divides the weights by their sum, if that is asked for, and multiplies them with the scale.
+static void route_scale(struct ptx *p, const struct ptx_route *r)
+{
     // 2^-14, the smallest normal number of float16, is a lower bound of the divisor
     PTX_FILL(p,
-             "    @!%leads ret;\n"
+             "    @!%leads bra ROUTED;\n"
              "    max.f32 %sum, %sum, 0f$x0;\n"
              "    mov.u64 %from, %py;\n"
              "    mov.u32 %n, 0;\n"
@@ -392,9 +404,35 @@ int ptx_emit_route(struct ptx *p, const struct ptx_route *r, struct ptx_launch *
              "    add.u32 %n, %n, 1;\n"
              "    setp.lt.u32 %better, %n, $1;\n"
              "    @%better bra SCALE;\n"
-             "    ret;\n"
-             "}\n",
+             "ROUTED:\n"
+             "    }\n",
              ptx_float_bits(r->scale), r->used);
+}
+
+void ptx_route_row(struct ptx *p, const struct ptx_route *r)
+{
+    row_head(p);
+    if (r->kind == ROUTE_SOFTMAX)
+        route_softmax(p, r);
+    if (is_scored(r))
+        route_scores(p, r);
+    if (r->groups)
+        route_groups(p, r);
+    route_choose(p, r);
+    route_weigh(p, r);
+    route_scale(p, r);
+}
+
+int ptx_emit_route(struct ptx *p, const struct ptx_route *r, struct ptx_launch *launch, struct error *err)
+{
+    if (ptx_route_check(r, err))
+        return -1;
+    if (r->kind == ROUTE_EACH)
+        return route_each(p, r, launch, err);
+    route_head(p, r);
+    ptx_route_row(p, r);
+    PTX_LINES(p, "    ret;\n"
+                 "}\n");
     *launch = (struct ptx_launch){.entry = "route", .grid = {1, 1, 1}, .block = {32, 1, 1}};
     return ptx_finish(p, err);
 }

@@ -147,7 +147,7 @@ void gpu_weight_release(struct gpu *g, uint64_t at);
 // An argument of a launch. ARG_ADDRESS is a fixed address. ARG_STEP is the start of the step's block; TOKENS,
 // POSITIONS, TABLES, OUTPUTS, STATE_FROM, STATE_TO and PAGES are arrays in that block, whose offsets depend on the bucket. ARG_N_ROWS is the
 // bucket's number of rows of the launch's kind (tokens or outputs). ARG_PLACES is how a product with experts finds its
-// rows: the address of the expert ids, or plan.groups if the kernel's class is PTX_MANY_ROWS. ARG_LOGITS is the address
+// rows: the address of the expert ids, or plan.groups if the kernel's class is above 1. ARG_LOGITS is the address
 // of the logits in the list that serves the bucket.
 enum gpu_arg_kind {
     ARG_ADDRESS,
@@ -172,9 +172,9 @@ struct gpu_launch {
     const struct tensor *node; // for dumps and error messages
     enum rows rows;
     bool rows_in_y; // the number of rows sets grid[1]; if false, it multiplies grid[0], unless `groups` is set
-    bool groups;    // groups rows by expert for `matmul`; skipped unless that product's class is PTX_MANY_ROWS
+    bool groups;    // groups rows by expert for `matmul`; skipped if that product's class is 1
     struct gpu_kernel *kernels[GPU_CLASSES];
-    // The class that each kernel serves: rows per CTA of a product, PTX_MANY_ROWS if `groups` is set, PTX_ATTEND_MANY
+    // The class that each kernel serves: rows per CTA of a product, or the size of groups for it; PTX_ATTEND_MANY
     // for the kernel of attention row by row that runs from that many rows on, otherwise 1.
     uint32_t classes[GPU_CLASSES];
     int n_kernels;
@@ -196,6 +196,7 @@ struct gpu_list {
     struct gpu_launch *launches;
     int n_launches, cap_launches;
     const struct tensor *routed; // the choice of experts that plan.groups holds at this point of the list; NULL: none
+    bool routed_q8;              // whether its groups have the sizes for activations of 8 bits
 };
 
 // The launches that find the `keep` largest logits of each row; they run after the launches of a list. Made when a step
@@ -239,6 +240,7 @@ struct plan {
     uint64_t groups; // rows grouped by expert (ptx_emit_group), for the most rows; each choice of experts reuses it
     const atomic_bool *cancel; // flag that ends a step early; NULL: none
     size_t page_bytes;
+    uint64_t arrivals;             // counter of CTAs that have ended, for launches that choose experts at their end
     struct buffer parts, counters; // partial results and counters of attention, reused by each layer; owned
     uint64_t block;                // the step's inputs in GPU memory
     uint8_t *pinned;               // the same block in pinned host memory
@@ -266,6 +268,7 @@ int gpu_add_kernel(struct plan *p, struct gpu_launch *l, struct gpu_spec *spec, 
 int gpu_kv_of(const struct plan *p, const struct tensor *n, int layer, enum kv_part part, int dim, struct ptx_kv *out,
               struct error *err);
 struct ptx_elements gpu_elements_of(const struct tensor *n);
+struct ptx_route gpu_route_of(const struct tensor *n);
 // Whether n, of class ELEMENT, takes some columns of its second source; and the address of the first of them.
 bool gpu_takes_part(const struct tensor *n);
 uint64_t gpu_second(const struct plan *p, const struct tensor *n);

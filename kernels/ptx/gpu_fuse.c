@@ -3,74 +3,34 @@
 // The products of one row of activations form one launch, a stage, together with the nodes that compute that row
 // before them (the prologue) and the nodes that use only columns of their results after them (emit_fused.h). Nothing
 // here depends on a particular model; what becomes part of a stage follows from the program:
-//   - Products that share their source are sections of one stage, at the position of the first of them.
+//   - Products that share their source are sections of one stage, at the position of the first of them: those with
+//     plain matrices, and those with the matrices of experts that were chosen before.
 //   - After them, in order, comes every node that needs only columns of one unit and values that exist before the
 //     stage: sums, gates, norms of heads, rotary positions, writes to the KV cache. A node that needs two sections
-//     merges them.
+//     merges them. The sum of the weighed products of experts takes the place of the products, if nothing else reads
+//     those.
+//   - Last comes the choice of experts by values of a section, which the last CTA makes.
 //   - The prologue has norms of the whole row, element-wise functions and the rounding to 8 bits. Every CTA (thread
 //     block) of the stage computes it for itself, so that these nodes need no launch. Other launches may read such a
 //     value too. If all of them come after the first stage that computes it, a CTA of that stage stores it for them.
-//     Otherwise, and always for 8-bit rows that several launches read, the node has a launch of its own.
+//     Otherwise the node has a launch of its own. A rounded row is never stored: each stage rounds it for itself, unless
+//     other launches read it.
 // Every other node has a launch of its own. The row that OP_ROWS picks is the only row of the step, so that its value
 // is the value of its source.
 //
 // A position is the number of a node in the program. Launches keep that order; a stage has the number of its first
 // product.
-#include "kernels/ptx/gpu.h"
+#include "kernels/ptx/gpu_fuse.h"
 
 enum { NEVER = INT32_MAX, VALUE_ALIGN = 256, SUMS_MAX = 256, THREADS_AN_SM = 640, EDGES_FROM = 12030 };
 
-struct section {
-    struct tensor *nodes[FUSED_NODES]; // in order of the program
-    int n_nodes, n_legs;               // legs: products
-    int room;                          // nodes of the kernel, those that load values included; at most FUSED_NODES
-    int64_t width;                     // columns
-    uint32_t unit;                     // columns that a CTA computes at a time
-};
-struct stage {
-    int at; // its position
-    enum rows rows;
-    struct tensor *x; // the products' source, called the stage's row
-    int params;       // an upper bound of its kernel's parameters, those of the prologue's nodes not counted
-    bool plain;       // the row is read from memory, because the kernel has no room for a prologue that computes it
-    int n_sections;
-    struct section sections[FUSED_SECTIONS];
-};
-
-enum how {
-    LAUNCHED, // by a launch of its own
-    PICKED,   // by no launch: it is the same as its source
-    MADE,     // in a section of a stage
-    INLINED,  // only in the prologue of the one stage that needs it
-    CARRIED,  // in the prologue of the first stage that needs it, which stores it for all later readers
-};
-// How and where a node is computed, and who reads it.
-struct fate {
-    enum how how;
-    struct stage *stage;       // the stage that computes it: MADE, CARRIED
-    int made;                  // position from which on its value is in memory
-    int memory, last;          // first and last position at which it is read from memory; NEVER and -1: none
-    int inlined, last_inlined; // positions of the first and last stage that could compute it in their prologue
-    struct stage *first;       // the first of these stages
-};
-struct fusion {
-    struct plan *p;
-    struct stage **stages; // [program.n] the stage whose first product is this node; NULL: none
-    struct fate *fates;    // [program.n]
-};
-
 // ---- nodes
 
-static struct tensor *root_of(struct tensor *n)
+struct tensor *fuse_root(struct tensor *n)
 {
     while (n->op == OP_ROWS)
         n = n->src[0];
     return n;
-}
-
-static struct fate *fate_of(const struct fusion *u, const struct tensor *n)
-{
-    return &u->fates[n->id];
 }
 
 static bool is_element(const struct tensor *n)
@@ -81,6 +41,11 @@ static bool is_element(const struct tensor *n)
 static bool norms_row(const struct tensor *n)
 {
     return n->op == OP_NORM && (!n->p.norm.group || n->p.norm.group == n->width);
+}
+
+static bool is_product(const struct tensor *n)
+{
+    return n->op == OP_MATMUL || n->op == OP_EXPERT_MATMUL;
 }
 
 static bool is_row_work(const struct tensor *n)
@@ -99,6 +64,15 @@ static int section_of(const struct stage *s, const struct tensor *n)
     return -1;
 }
 
+// Notes that the stage computes n.
+static void make(struct fusion *u, struct stage *s, const struct tensor *n)
+{
+    struct fate *f = fuse_fate(u, n);
+    f->how = MADE;
+    f->stage = s;
+    f->made = s->at;
+}
+
 static void put_node(struct fusion *u, struct stage *s, struct section *to, struct tensor *n, int room)
 {
     int at = to->n_nodes++;
@@ -106,10 +80,13 @@ static void put_node(struct fusion *u, struct stage *s, struct section *to, stru
         to->nodes[at] = to->nodes[at - 1];
     to->nodes[at] = n;
     to->room += room;
-    struct fate *f = fate_of(u, n);
-    f->how = MADE;
-    f->stage = s;
-    f->made = s->at;
+    make(u, s, n);
+}
+
+// Returns the places whose products a unit of the section adds.
+static int64_t places_of(const struct section *s)
+{
+    return s->combine ? s->expert->p.expert.n_used : 1;
 }
 
 // Returns the unit that the section needs with n added to it, or 0 if n cannot be added. A unit holds whole groups of
@@ -127,19 +104,21 @@ static uint32_t unit_with(const struct section *s, const struct tensor *n)
             return 0;
         if (n->p.rope.layout == ROPE_NEOX)
             unit = (uint32_t)common_multiple(unit, n->p.rope.head_dim);
-    } else if (n->op != OP_KV_WRITE && !is_element(n)) {
+    } else if (n->op != OP_KV_WRITE && n->op != OP_EXPERT_COMBINE && !is_element(n)) {
         return 0;
     }
-    return unit <= FUSED_UNIT && (unit == PTX_TILE_ROWS || s->width % unit == 0) ? unit : 0;
+    return unit <= FUSED_UNIT && (unit == PTX_TILE_ROWS || s->n_out % unit == 0) ? unit : 0;
 }
 
-// Returns whether the partial sums of a unit fit in shared memory. With 8-bit activations there is a set of 32 floats
-// for each block of 256 elements of the row, each leg and each tile of 32 columns; SUMS_MAX sets take 32 KB.
-static bool sums_fit(const struct stage *s, int n_legs, uint32_t unit)
+// Returns whether the partial sums of a unit fit in shared memory: SUMS_MAX sets of 32 floats take 32 KB. With 8-bit
+// activations there is a set for each block of 256 elements of a part of the row, with 16 bits one for each of 8 chains,
+// of each leg and each tile of 32 columns. tiles: those of all places that a unit sums.
+static bool sums_fit(const struct stage *s, int n_legs, int64_t tiles)
 {
-    int64_t blocks = (s->x->width + 255) / 256;
-    return s->x->op != OP_QUANTIZE || s->x->p.quantize.form != ACT_Q8 ||
-           blocks * n_legs * (unit / PTX_TILE_ROWS) <= SUMS_MAX;
+    if (s->x->op != OP_QUANTIZE)
+        return true;
+    int64_t sets = s->x->p.quantize.form == ACT_Q8 ? (s->x->p.quantize.k + 255) / 256 : 8;
+    return sets * n_legs * tiles <= SUMS_MAX;
 }
 
 static void merge(struct fusion *u, struct stage *s, int to, int from)
@@ -155,11 +134,20 @@ static void merge(struct fusion *u, struct stage *s, int to, int from)
     s->n_sections--;
 }
 
+// Whether the legs of both are plain matrices, or those of experts that one choice names.
+static bool same_experts(const struct section *a, const struct section *b)
+{
+    if (!a->expert || !b->expert)
+        return !a->expert && !b->expert;
+    return a->expert->src[1] == b->expert->src[1] && a->expert->w[0]->ne[2] == b->expert->w[0]->ne[2] && !a->combine &&
+           !b->combine;
+}
+
 static bool can_merge(const struct section *a, const struct section *b)
 {
     uint32_t unit = (uint32_t)common_multiple(a->unit, b->unit);
-    return a->width == b->width && a->n_legs + b->n_legs <= FUSED_LEGS && unit <= FUSED_UNIT &&
-           (unit == PTX_TILE_ROWS || a->width % unit == 0);
+    return a->width == b->width && a->n_out == b->n_out && same_experts(a, b) && a->n_legs + b->n_legs <= FUSED_LEGS && unit <= FUSED_UNIT &&
+           (unit == PTX_TILE_ROWS || a->n_out % unit == 0);
 }
 
 // Finds the sections that compute n's sources, and counts the sources that n would load from memory instead. in[1] is
@@ -170,10 +158,10 @@ static bool find_sources(const struct fusion *u, const struct stage *s, const st
     in[0] = in[1] = -1;
     *loads = 0;
     for (int i = 0; i < 2 && n->src[i]; i++) {
-        struct tensor *src = root_of(n->src[i]);
+        struct tensor *src = fuse_root(n->src[i]);
         in[i] = section_of(s, src);
         *loads += in[i] < 0;
-        if (in[i] < 0 ? fate_of(u, src)->made >= s->at : src->op == OP_KV_WRITE || (i && gpu_takes_part(n)))
+        if (in[i] < 0 ? fuse_fate(u, src)->made >= s->at : src->op == OP_KV_WRITE || (i && gpu_takes_part(n)))
             return false;
     }
     if (in[0] > in[1] || in[0] == in[1]) {
@@ -184,15 +172,47 @@ static bool find_sources(const struct fusion *u, const struct stage *s, const st
     return in[1] >= 0;
 }
 
+// Whether n is the sum of the weighed products of experts that are the only leg and node of the section, which nothing
+// else reads. A bias of each place takes a register.
+static bool sums_places(const struct fusion *u, const struct stage *s, const struct section *to, const struct tensor *n)
+{
+    enum { BIASES = 16 };
+    const struct tensor *e = to->expert;
+    return e && n->src[0] == e && to->n_nodes == 1 && !to->combine && u->readers[e->id] == 1 &&
+           n->src[1] == e->src[1] && n->p.expert.n_used == e->p.expert.n_used &&
+           e->p.expert.n_used <= (e->w[1] ? BIASES : FUSED_SUMMED) &&
+           sums_fit(s, 1, (int64_t)e->p.expert.n_used * (to->unit / PTX_TILE_ROWS));
+}
+
+// Makes the sum n of the places the value of the section's leg.
+static void sum_places(struct fusion *u, struct stage *s, struct section *to, struct tensor *n)
+{
+    to->combine = n;
+    to->width = n->width;
+    put_node(u, s, to, n, 0);
+}
+
+// Whether n multiplies the columns with one weight.
+static bool weighs_columns(const struct tensor *n)
+{
+    return n->op == OP_EXPERT_COMBINE && n->p.expert.n_used == 1 && !n->p.expert.plain;
+}
+
 // Adds n to the section that computes its source, if it is possible. If two sections compute its sources, they are
 // merged.
 static void absorb(struct fusion *u, struct stage *s, struct tensor *n)
 {
     int in[2], loads;
-    if (n->rows != s->rows || fate_of(u, n)->how != LAUNCHED || !find_sources(u, s, n, in, &loads) ||
-        (n->op == OP_ROPE && section_of(s, root_of(n->src[0])) < 0))
+    if (n->rows != s->rows || fuse_fate(u, n)->how != LAUNCHED || !find_sources(u, s, n, in, &loads) ||
+        (n->op == OP_ROPE && section_of(s, fuse_root(n->src[0])) < 0))
         return;
     struct section *to = &s->sections[in[1]], *other = in[0] < 0 ? NULL : &s->sections[in[0]];
+    if (n->op == OP_EXPERT_COMBINE && sums_places(u, s, to, n)) {
+        sum_places(u, s, to, n);
+        return;
+    }
+    if (n->op == OP_EXPERT_COMBINE && (!weighs_columns(n) || section_of(s, fuse_root(n->src[0])) < 0))
+        return;
     int room = to->room + (other ? other->room : 0) + 1 + loads;
     int params = s->params + loads + 1 + (n->op == OP_NORM ? 2 : 0);
     uint32_t unit = unit_with(to, n);
@@ -201,7 +221,7 @@ static void absorb(struct fusion *u, struct stage *s, struct tensor *n)
         return;
     if (other)
         unit = (uint32_t)common_multiple(unit, other->unit);
-    if (!sums_fit(s, to->n_legs + (other ? other->n_legs : 0), unit))
+    if (!sums_fit(s, to->n_legs + (other ? other->n_legs : 0), places_of(to) * (unit / PTX_TILE_ROWS)))
         return;
     if (other)
         merge(u, s, in[0], in[1]);
@@ -209,6 +229,56 @@ static void absorb(struct fusion *u, struct stage *s, struct tensor *n)
     to->unit = unit;
     s->params = params;
     put_node(u, s, to, n, 1 + loads);
+}
+
+// Adds the choice of experts n to the end of the stage, if it computes the logits.
+static void absorb_route(struct fusion *u, struct stage *s, struct tensor *n)
+{
+    enum { SCORES_BYTES = 4096 }; // of shared memory, which the stage has left in any case
+    const struct ptx_route r = gpu_route_of(n);
+    bool scored = ptx_route_bytes(&r) > 0, room = ptx_route_bytes(&r) <= SCORES_BYTES;
+    for (int i = 0; i < s->n_routes; i++) {
+        const struct ptx_route before = gpu_route_of(s->routes[i]);
+        room = room && !(scored && ptx_route_bytes(&before));
+    }
+    if (n->rows != s->rows || fuse_fate(u, n)->how != LAUNCHED || r.kind == ROUTE_EACH || !room ||
+        s->n_routes == FUSED_ROUTES || s->params + 4 > FUSED_PARAMS || section_of(s, fuse_root(n->src[0])) < 0)
+        return;
+    s->params += 4;
+    s->routes[s->n_routes++] = n;
+    make(u, s, n);
+}
+
+// Columns of a row that the products of n multiply: parts of it, if the experts of a row multiply different ones.
+static int64_t parts_of(const struct tensor *n)
+{
+    return n->op == OP_EXPERT_MATMUL && !n->p.expert.shared ? n->p.expert.n_used : 1;
+}
+
+// Whether n is a product of the stage's row with matrices that are known when it begins.
+static bool joins(const struct fusion *u, const struct stage *s, const struct tensor *n)
+{
+    return is_product(n) && n->rows == s->rows && fuse_root(n->src[0]) == s->x && parts_of(n) == s->parts &&
+           n->w[0]->ne[0] * s->parts == s->x->width && fuse_fate(u, n)->how == LAUNCHED &&
+           (n->op == OP_MATMUL || fuse_fate(u, n->src[1])->made < s->at);
+}
+
+// Whether the stage has few columns, of float32 weights and activations, each of which is computed by itself.
+static bool is_narrow(const struct stage *s)
+{
+    enum { COLUMNS = 1024 };
+    int64_t columns = 0;
+    bool narrow = s->x->op != OP_QUANTIZE && s->x->width % 16 == 0;
+    for (int i = 0; i < s->n_sections; i++) {
+        const struct section *to = &s->sections[i];
+        columns += to->n_out;
+        narrow = narrow && to->n_legs == 1 && !to->expert;
+        for (int j = 0; j < to->n_nodes; j++) {
+            const struct tensor *n = to->nodes[j];
+            narrow = narrow && (n->op == OP_MATMUL ? n->w[0]->type == DT_F32 : is_element(n) || weighs_columns(n));
+        }
+    }
+    return narrow && columns <= COLUMNS;
 }
 
 // Forms the stage whose first product is `first`. *out becomes NULL if the sums do not fit in shared memory; the
@@ -219,23 +289,35 @@ static int stage_new(struct fusion *u, struct tensor *first, struct stage **out,
     struct stage *s = *out = ARENA_NEW(&p->arena, struct stage);
     if (!s)
         return fail(err, E_MEMORY, "no memory for a plan");
-    *s = (struct stage){.at = first->id, .rows = first->rows, .x = root_of(first->src[0]), .params = 1};
-    if (!sums_fit(s, 1, PTX_TILE_ROWS)) {
+    *s = (struct stage){.at = first->id,
+                        .rows = first->rows,
+                        .x = fuse_root(first->src[0]),
+                        .parts = parts_of(first),
+                        .params = 1};
+    if (!joins(u, s, first) || !sums_fit(s, 1, 1)) {
         *out = NULL;
         return 0;
     }
     for (int i = first->id; i < p->program.n && s->n_sections < FUSED_SECTIONS; i++) {
         struct tensor *n = p->program.nodes[i];
-        if (n->op != OP_MATMUL || n->rows != s->rows || root_of(n->src[0]) != s->x ||
-            n->w[0]->ne[0] != first->w[0]->ne[0] || fate_of(u, n)->how != LAUNCHED)
+        if (!joins(u, s, n))
             continue;
         struct section *to = &s->sections[s->n_sections++];
-        *to = (struct section){.n_legs = 1, .width = n->width, .unit = PTX_TILE_ROWS};
+        *to = (struct section){.n_legs = 1,
+                               .width = n->width,
+                               .n_out = n->w[0]->ne[1],
+                               .unit = PTX_TILE_ROWS,
+                               .expert = n->op == OP_EXPERT_MATMUL ? n : NULL};
         put_node(u, s, to, n, 1);
-        s->params += 3; // weights, bias, and the address at which the sum is stored
+        s->params += to->expert ? 5 : 3; // weights, bias, the address at which the sum is stored; scales, choice
     }
     for (int i = first->id; i < p->program.n; i++)
-        absorb(u, s, p->program.nodes[i]);
+        if (p->program.nodes[i]->op == OP_ROUTE)
+            absorb_route(u, s, p->program.nodes[i]);
+        else
+            absorb(u, s, p->program.nodes[i]);
+    for (int i = 0; i < s->n_sections && is_narrow(s); i++)
+        s->sections[i].unit = FUSED_NARROW;
     return 0;
 }
 
@@ -243,236 +325,9 @@ static int form_stages(struct fusion *u, struct error *err)
 {
     for (int i = 0; i < u->p->program.n; i++) {
         struct tensor *n = u->p->program.nodes[i];
-        if (n->op == OP_MATMUL && fate_of(u, n)->how == LAUNCHED && stage_new(u, n, &u->stages[i], err))
+        if (is_product(n) && fuse_fate(u, n)->how == LAUNCHED && stage_new(u, n, &u->stages[i], err))
             return -1;
     }
-    return 0;
-}
-
-// ---- the description of a stage's kernel, built from the fates of nodes. With a launch, its arguments are added as
-// well; without one, only the description is built, to find out whether it fits.
-
-struct builder {
-    struct fusion *u;
-    const struct stage *stage;
-    struct gpu_launch *l; // NULL: only the description
-    struct ptx_fused *f;
-    struct tensor *rows[FUSED_NODES]; // the node that each entry of f->prologue computes or loads
-    bool full;                        // there are too many nodes or parameters
-};
-
-// Counts a parameter and returns its number. Sets `full` if there are too many.
-static int added(struct builder *b)
-{
-    b->full = b->full || b->f->n_params == FUSED_PARAMS;
-    return b->full ? 0 : b->f->n_params++;
-}
-
-static int address_param(struct builder *b, uint64_t address)
-{
-    if (b->l && b->f->n_params < FUSED_PARAMS)
-        gpu_add_arg(b->l, ARG_ADDRESS, address);
-    return added(b);
-}
-
-static int value_param(struct builder *b, const struct tensor *n)
-{
-    return address_param(b, gpu_value(b->u->p, n));
-}
-
-static int floats_param(struct builder *b, const struct weight *w, int64_t n, int *param, struct error *err)
-{
-    *param = -1;
-    if (!w)
-        return 0;
-    if (b->l && b->f->n_params < FUSED_PARAMS && gpu_add_floats(b->u->p, b->l, w->data, n, err))
-        return -1;
-    *param = added(b);
-    return 0;
-}
-
-static int tiles_param(struct builder *b, const struct weight *w, int *param, struct error *err)
-{
-    if (b->l && b->f->n_params < FUSED_PARAMS && gpu_add_tiles(b->u->p, b->l, w, err))
-        return -1;
-    *param = added(b);
-    return 0;
-}
-
-static int norm_params(struct builder *b, const struct tensor *n, struct ptx_fused_node *to, struct error *err)
-{
-    int64_t group = n->p.norm.group ? n->p.norm.group : n->width;
-    to->kind = FUSED_NORM;
-    to->norm.kind = n->p.norm.kind;
-    to->norm.group = (uint32_t)group;
-    to->norm.eps = n->p.norm.eps;
-    return floats_param(b, n->w[0], group, &to->param, err) || floats_param(b, n->w[1], group, &to->other, err) ? -1
-                                                                                                                : 0;
-}
-
-static bool in_prologue(const struct builder *b, const struct tensor *n)
-{
-    const struct fate *f = fate_of(b->u, n);
-    return f->how == INLINED || (f->how == CARRIED && f->stage == b->stage);
-}
-
-// Sets *at to the index of n in the prologue. Adds n and everything that it needs, unless they are there already;
-// values that other launches compute are loaded from memory.
-static int row_node(struct builder *b, struct tensor *n, int *at, struct error *err)
-{
-    struct ptx_fused_node to = {.param = -1, .other = -1, .store = -1};
-    n = root_of(n);
-    for (*at = 0; *at < b->f->n_prologue; ++*at)
-        if (b->rows[*at] == n)
-            return 0;
-    if (!in_prologue(b, n)) {
-        to.kind = FUSED_LOAD;
-        to.param = value_param(b, n);
-    } else {
-        if (row_node(b, n->src[0], &to.a, err) || (n->src[1] && row_node(b, n->src[1], &to.b, err)))
-            return -1;
-        if (n->op == OP_NORM) {
-            if (norm_params(b, n, &to, err))
-                return -1;
-        } else {
-            to.kind = FUSED_ELEMENT;
-            to.element = gpu_elements_of(n);
-        }
-        if (fate_of(b->u, n)->how == CARRIED)
-            to.store = value_param(b, n);
-    }
-    b->full = b->full || b->f->n_prologue == FUSED_NODES;
-    *at = b->full ? 0 : b->f->n_prologue++;
-    b->rows[*at] = n;
-    b->f->prologue[*at] = to;
-    return 0;
-}
-
-static int build_prologue(struct builder *b, struct error *err)
-{
-    struct tensor *x = b->stage->x;
-    int at;
-    b->f->q8 = x->op == OP_QUANTIZE && x->p.quantize.form == ACT_Q8;
-    b->f->halves = x->op == OP_QUANTIZE && !b->f->q8;
-    if (!in_prologue(b, x)) {
-        b->f->source = value_param(b, x);
-        return 0;
-    }
-    return row_node(b, x->op == OP_QUANTIZE ? x->src[0] : x, &at, err);
-}
-
-// ---- the description of a section
-
-static int add_leg(struct builder *b, struct ptx_fused_section *to, const struct tensor *n, struct ptx_fused_node *node,
-                   struct error *err)
-{
-    struct ptx_fused_leg *leg = &to->legs[to->n_legs];
-    leg->type = n->w[0]->type;
-    node->kind = FUSED_SUM;
-    node->a = to->n_legs++;
-    return tiles_param(b, n->w[0], &leg->w, err) || floats_param(b, n->w[1], n->width, &leg->bias, err) ? -1 : 0;
-}
-
-// Adds a node that loads a value from memory to the section. made: the node of the program that each node of the section
-// computes or loads whole.
-static int column_load(struct builder *b, struct ptx_fused_section *to, struct tensor **made, struct tensor *whole,
-                       uint64_t address)
-{
-    if (to->n_nodes == FUSED_NODES) {
-        b->full = true;
-        return 0;
-    }
-    made[to->n_nodes] = whole;
-    to->nodes[to->n_nodes] = (struct ptx_fused_node){.kind = FUSED_LOAD, .other = -1, .store = -1};
-    to->nodes[to->n_nodes].param = address_param(b, address);
-    return to->n_nodes++;
-}
-
-// Returns the index of source i of n among the section's nodes; it is loaded if it is not there.
-static int column_source(struct builder *b, struct ptx_fused_section *to, struct tensor **made, const struct tensor *n,
-                         int i)
-{
-    struct tensor *src = root_of(n->src[i]);
-    if (i && gpu_takes_part(n))
-        return column_load(b, to, made, NULL, gpu_second(b->u->p, n));
-    for (int j = 0; j < to->n_nodes; j++)
-        if (made[j] == src)
-            return j;
-    return column_load(b, to, made, src, gpu_value(b->u->p, src));
-}
-
-// The layer's offset in a page is a parameter of the kernel, so that equal layers share a kernel.
-static int kv_param(struct builder *b, const struct tensor *n, struct ptx_fused_node *to, struct error *err)
-{
-    if (gpu_kv_of(b->u->p, n, n->p.kv.layer, n->p.kv.part, (int)n->p.kv.head_dim, &to->kv, err))
-        return -1;
-    if (b->l && b->f->n_params < FUSED_PARAMS)
-        gpu_add_arg(b->l, ARG_ADDRESS, to->kv.offset);
-    to->kv.offset = 0;
-    to->param = added(b);
-    return 0;
-}
-
-static int column_params(struct builder *b, const struct tensor *n, struct ptx_fused_node *to, struct error *err)
-{
-    switch (n->op) {
-    case OP_NORM:
-        return norm_params(b, n, to, err);
-    case OP_ROPE:
-        to->kind = FUSED_ROPE;
-        to->rope.head_dim = (uint32_t)n->p.rope.head_dim;
-        to->rope.pairs = (uint32_t)n->src[1]->p.rope_table.n_pairs;
-        to->rope.layout = n->p.rope.layout;
-        to->param = value_param(b, n->src[1]);
-        return 0;
-    case OP_KV_WRITE:
-        to->kind = FUSED_KV;
-        return kv_param(b, n, to, err);
-    default:
-        to->kind = FUSED_ELEMENT;
-        to->element = gpu_elements_of(n);
-        return 0;
-    }
-}
-
-static int build_section(struct builder *b, const struct section *s, struct ptx_fused_section *to, struct error *err)
-{
-    struct tensor *made[FUSED_NODES];
-    to->n_out = (uint32_t)s->width;
-    to->unit = s->unit;
-    for (int i = 0; i < s->n_nodes; i++) {
-        struct tensor *n = s->nodes[i];
-        struct ptx_fused_node node = {.param = -1, .other = -1, .store = -1};
-        if (n->op == OP_MATMUL) {
-            if (add_leg(b, to, n, &node, err))
-                return -1;
-        } else {
-            node.a = column_source(b, to, made, n, 0);
-            if (n->src[1] && n->op != OP_ROPE)
-                node.b = column_source(b, to, made, n, 1);
-            if (column_params(b, n, &node, err))
-                return -1;
-        }
-        if (n->op != OP_KV_WRITE && fate_of(b->u, n)->last >= 0)
-            node.store = value_param(b, n);
-        b->full = b->full || to->n_nodes == FUSED_NODES;
-        if (b->full)
-            return 0;
-        made[to->n_nodes] = n;
-        to->nodes[to->n_nodes++] = node;
-    }
-    return 0;
-}
-
-static int build(struct builder *b, struct error *err)
-{
-    const struct stage *s = b->stage;
-    *b->f = (struct ptx_fused){.n_in = (uint32_t)s->sections[0].nodes[0]->w[0]->ne[0]};
-    if (build_prologue(b, err))
-        return -1;
-    for (int i = 0; i < s->n_sections; i++)
-        if (build_section(b, &s->sections[i], &b->f->sections[b->f->n_sections++], err))
-            return -1;
     return 0;
 }
 
@@ -483,7 +338,7 @@ static int build(struct builder *b, struct error *err)
 
 static void read_memory(struct fusion *u, struct tensor *n, int first, int last)
 {
-    struct fate *f = fate_of(u, root_of(n));
+    struct fate *f = fuse_fate(u, fuse_root(n));
     f->memory = MIN(f->memory, first);
     f->last = MAX(f->last, last);
 }
@@ -492,8 +347,8 @@ static void read_memory(struct fusion *u, struct tensor *n, int first, int last)
 // work on the whole row that no section does.
 static void read_inline(struct fusion *u, struct tensor *n, struct stage *first, int last)
 {
-    n = root_of(n);
-    struct fate *f = fate_of(u, n);
+    n = fuse_root(n);
+    struct fate *f = fuse_fate(u, n);
     if (!is_row_work(n) || f->how == MADE) {
         read_memory(u, n, first->at, last);
         return;
@@ -506,28 +361,35 @@ static void read_inline(struct fusion *u, struct tensor *n, struct stage *first,
 }
 
 // Notes what a node of a section reads. A product reads the stage's row: in the prologue, or from memory in a plain
-// stage. Any other node reads from memory what its stage does not compute.
+// stage. The choice of experts, and a choice at the end of the stage the logits, are in memory. Any other node reads from
+// memory what its stage does not compute.
 static void read_made(struct fusion *u, struct tensor *n)
 {
-    struct stage *s = fate_of(u, n)->stage;
-    if (n->op == OP_MATMUL) {
+    struct stage *s = fuse_fate(u, n)->stage;
+    if (is_product(n)) {
         if (s->plain)
             read_memory(u, s->x, s->at, s->at);
         else
             read_inline(u, s->x, s, s->at);
+        if (n->op == OP_EXPERT_MATMUL && n->src[1]->p.route.kind != ROUTE_EACH)
+            read_memory(u, n->src[1], s->at, s->at);
+        return;
+    }
+    if (n->op == OP_ROUTE) {
+        read_memory(u, n->src[0], s->at, s->at);
         return;
     }
     for (int i = 0; i < SRC_MAX; i++)
-        if (n->src[i] && section_of(s, root_of(n->src[i])) < 0)
+        if (n->src[i] && section_of(s, fuse_root(n->src[i])) < 0)
             read_memory(u, n->src[i], s->at, s->at);
 }
 
-// Decides where n is computed, and notes what it reads. A value that one prologue alone needs is INLINED. A value that
-// others read as well is CARRIED by the first stage, if that comes before all other readers. The 8-bit rows of
-// OP_QUANTIZE are never stored by a prologue.
+// Decides where n is computed, and notes what it reads. A value that one prologue alone needs is INLINED, and so are rows
+// of OP_QUANTIZE that only prologues need: no prologue stores these. A value that others read as well is CARRIED by the
+// first stage, if that comes before all other readers.
 static void settle(struct fusion *u, struct tensor *n)
 {
-    struct fate *f = fate_of(u, n);
+    struct fate *f = fuse_fate(u, n);
     if (n->op == OP_ROWS) {
         f->how = PICKED;
         return;
@@ -536,9 +398,13 @@ static void settle(struct fusion *u, struct tensor *n)
         read_made(u, n);
         return;
     }
+    if (n->op == OP_ROUTE && f->last < 0) { // each expert has its place, so that nothing reads the ids
+        f->how = UNUSED;
+        return;
+    }
     bool inlined = f->inlined != NEVER, once = f->inlined == f->last_inlined;
     bool first = f->inlined < f->memory && f->first && f->first->rows == n->rows;
-    if (inlined && once && f->memory == NEVER)
+    if (inlined && f->memory == NEVER && (once || n->op == OP_QUANTIZE))
         f->how = INLINED;
     else if (inlined && first && n->op != OP_QUANTIZE)
         f->how = CARRIED;
@@ -582,7 +448,7 @@ static bool overflows(struct fusion *u, struct stage *s)
     struct ptx_fused f;
     struct builder b = {.u = u, .stage = s, .f = &f};
     struct error none = {0};
-    if (s->plain || build(&b, &none)) // launch_stage reports the error
+    if (s->plain || fuse_build(&b, &none)) // launch_stage reports the error
         return false;
     s->plain = b.full || !ptx_fused_fits(&f);
     return s->plain;
@@ -604,8 +470,8 @@ static void settle_stages(struct fusion *u)
 
 static size_t value_bytes(const struct fusion *u, const struct tensor *n)
 {
-    const struct fate *f = fate_of(u, n);
-    if (n->op == OP_KV_WRITE || f->how == PICKED || f->how == INLINED || f->last < 0)
+    const struct fate *f = fuse_fate(u, n);
+    if (n->op == OP_KV_WRITE || f->how == PICKED || f->how == UNUSED || f->how == INLINED || f->last < 0)
         return 0;
     return align_up(program_row_bytes(&u->p->program, n), VALUE_ALIGN);
 }
@@ -614,12 +480,12 @@ static size_t value_bytes(const struct fusion *u, const struct tensor *n)
 // value is live from position `made` to position `last`, both included.
 static size_t find_offset(const struct fusion *u, const struct tensor *n)
 {
-    const struct fate *f = fate_of(u, n);
+    const struct fate *f = fuse_fate(u, n);
     const size_t *offsets = u->p->list->offsets;
     size_t at = 0, size = value_bytes(u, n);
     for (int i = 0; size && i < n->id; i++) {
         const struct tensor *m = u->p->program.nodes[i];
-        const struct fate *g = fate_of(u, m);
+        const struct fate *g = fuse_fate(u, m);
         size_t bytes = value_bytes(u, m);
         if (!bytes || g->last < f->made || f->last < g->made || offsets[i] + bytes <= at || at + size <= offsets[i])
             continue;
@@ -635,11 +501,22 @@ static void place_values(struct fusion *u)
     for (int i = 0; i < p->program.n; i++) {
         const struct tensor *n = p->program.nodes[i];
         if (n->op == OP_ROWS)
-            p->list->offsets[i] = p->list->offsets[root_of(n->src[0])->id];
+            p->list->offsets[i] = p->list->offsets[fuse_root(n->src[0])->id];
         else
             p->list->offsets[i] = find_offset(u, n);
         p->values_bytes = MAX(p->values_bytes, p->list->offsets[i] + value_bytes(u, n));
     }
+}
+
+static void count_readers(struct fusion *u)
+{
+    const struct program *g = &u->p->program;
+    memset(u->readers, 0, (size_t)g->n * sizeof *u->readers);
+    for (int i = 0; i < g->n; i++)
+        for (int j = 0; j < SRC_MAX; j++)
+            if (g->nodes[i]->src[j])
+                u->readers[g->nodes[i]->src[j]->id]++;
+    u->readers[g->logits->id]++;
 }
 
 int gpu_fuse(struct plan *p, struct error *err)
@@ -649,11 +526,12 @@ int gpu_fuse(struct plan *p, struct error *err)
     struct gpu_list *list = &p->lists[GPU_ONE_ROW];
     list->offsets = ARENA_ARRAY(&p->arena, size_t, n);
     if (!u || !list->offsets || !(u->stages = ARENA_ARRAY(&p->arena, struct stage *, n)) ||
-        !(u->fates = ARENA_ARRAY(&p->arena, struct fate, n)))
+        !(u->fates = ARENA_ARRAY(&p->arena, struct fate, n)) || !(u->readers = ARENA_ARRAY(&p->arena, int, n)))
         return fail(err, E_MEMORY, "no memory for a plan of %zu nodes", n);
     u->p = p;
     for (int i = 0; i < (int)n; i++)
         u->fates[i] = (struct fate){.made = i};
+    count_readers(u);
     if (form_stages(u, err))
         return -1;
     settle_stages(u);
@@ -694,7 +572,7 @@ static int launch_stage(struct fusion *u, const struct stage *s, struct error *e
     gpu_add_arg(l, ARG_STEP, 0);
     gpu_add_arg(l, ARG_POSITIONS, 0);
     gpu_add_arg(l, ARG_PAGES, 0);
-    if (build(&b, err))
+    if (fuse_build(&b, err))
         return -1;
     spec.fused.dependent = l->dependent = starts_early(p);
     if (gpu_add_kernel(p, l, &spec, 1, err))
@@ -715,6 +593,8 @@ int gpu_fuse_launches(struct plan *p, struct error *err)
     p->max_rows[ROWS_TOKENS] = p->max_rows[ROWS_OUTPUTS] = 1;
     if (!(p->into = ARENA_ARRAY(&p->arena, struct tensor *, (size_t)p->program.n)))
         status = fail(err, E_MEMORY, "no memory for a plan");
+    else
+        status = gpu_own(p, NULL, sizeof(uint32_t), &p->arrivals, err);
     for (int i = 0; i < p->program.n && !status; i++) {
         if (u->stages[i])
             status = launch_stage(u, u->stages[i], err);

@@ -309,18 +309,22 @@ static int do_elements(struct plan *p, struct tensor *n, struct error *err)
     return 0;
 }
 
+struct ptx_route gpu_route_of(const struct tensor *n)
+{
+    return (struct ptx_route){.rows = n->rows,
+                              .experts = (uint32_t)route_experts(n),
+                              .used = (uint32_t)n->p.route.n_used,
+                              .kind = n->p.route.kind,
+                              .normalise = n->p.route.normalise,
+                              .scale = n->p.route.scale,
+                              .bias = n->w[0],
+                              .groups = (uint32_t)n->p.route.n_group,
+                              .groups_used = (uint32_t)n->p.route.n_group_used};
+}
+
 static int do_route(struct plan *p, struct tensor *n, struct error *err)
 {
-    struct gpu_spec s = {.kind = GPU_ROUTE};
-    s.route = (struct ptx_route){.rows = n->rows,
-                                 .experts = (uint32_t)route_experts(n),
-                                 .used = (uint32_t)n->p.route.n_used,
-                                 .kind = n->p.route.kind,
-                                 .normalise = n->p.route.normalise,
-                                 .scale = n->p.route.scale,
-                                 .bias = n->w[0],
-                                 .groups = (uint32_t)n->p.route.n_group,
-                                 .groups_used = (uint32_t)n->p.route.n_group_used};
+    struct gpu_spec s = {.kind = GPU_ROUTE, .route = gpu_route_of(n)};
     struct gpu_launch *l = begin(p, n, err);
     if (!l || gpu_add_kernel(p, l, &s, 1, err))
         return -1;
@@ -512,22 +516,35 @@ static size_t groups_bytes(const struct plan *p)
     return bytes;
 }
 
-// Adds a kernel for each class of rows that one of the plan's buckets uses. The weights are at `tiles`.
-static int add_classes(struct plan *p, struct gpu_launch *l, struct gpu_spec *s, uint64_t tiles, struct error *err)
+static bool has_class(const struct gpu_launch *l, uint32_t class)
 {
-    for (int rows = 1; rows <= p->max_rows[l->rows]; rows = gpu_bucket_of(rows + 1, INT32_MAX)) {
-        int bucket = gpu_bucket_of(rows, p->max_rows[l->rows]);
-        if (gpu_tune(p->gpu, &s->matmul, tiles, (uint32_t)bucket, err))
+    for (int i = 0; i < l->n_kernels; i++)
+        if (l->classes[i] == class)
+            return true;
+    return false;
+}
+
+// Adds a kernel for each class of rows of the product m that one of the plan's buckets uses: of the product itself, or of
+// the launch that groups rows for it, for which a class of 1 needs none. Its weights are at `tiles`; 0: nothing is measured.
+static int add_classes(struct plan *p, struct gpu_launch *l, const struct ptx_matmul *m, struct gpu_spec *s,
+                       uint64_t tiles, struct error *err)
+{
+    const int most = p->max_rows[l->rows]; // the last bucket, even if it is none of a plan for more rows
+    l->matmul = *m;
+    for (int rows = 1, before = 0; before < most; before = rows, rows = gpu_bucket_of(rows + 1, INT32_MAX)) {
+        const uint32_t bucket = (uint32_t)MIN(rows, most);
+        if (tiles && gpu_tune(p->gpu, m, tiles, bucket, err))
             return -1;
-        uint32_t class = matmul_class(p, &s->matmul, (uint32_t)bucket);
-        bool there = false;
-        for (int i = 0; i < l->n_kernels; i++)
-            there = there || l->classes[i] == class;
-        s->matmul.rows = class;
-        if (!there && gpu_add_kernel(p, l, s, class, err))
+        const uint32_t class = matmul_class(p, m, bucket);
+        if (has_class(l, class) || (l->groups && class == 1))
+            continue;
+        if (l->groups)
+            s->group.size = class;
+        else
+            s->matmul.rows = class;
+        if (gpu_add_kernel(p, l, s, class, err))
             return -1;
     }
-    l->matmul = s->matmul;
     return 0;
 }
 
@@ -537,21 +554,23 @@ static int group_places(struct plan *p, const struct tensor *route, const struct
                         struct error *err)
 {
     uint32_t most = (uint32_t)p->max_rows[to->rows];
-    if (p->list->routed == route || matmul_class(p, m, most) != PTX_MANY_ROWS)
+    if ((p->list->routed == route && p->list->routed_q8 == m->q8) || matmul_class(p, m, most) == 1)
         return 0;
     if (!p->groups && gpu_scratch(p, groups_bytes(p), &p->groups, err))
         return -1;
-    struct gpu_spec s = {.kind = GPU_GROUP, .group = {0, to->rows, m->n_used, m->n_experts, m->ids_stride}};
+    struct gpu_spec s = {.kind = GPU_GROUP, .group = {0, to->rows, m->n_used, m->n_experts, m->ids_stride, 0}};
     struct gpu_launch *l = gpu_launch_new(p, to, err);
-    if (!l || gpu_add_kernel(p, l, &s, PTX_MANY_ROWS, err))
+    if (!l)
         return -1;
     l->groups = true;
-    l->matmul = *m;
+    if (add_classes(p, l, m, &s, 0, err))
+        return -1;
     gpu_add_arg(l, ARG_STEP, 0);
     gpu_add_arg(l, ARG_ADDRESS, gpu_value(p, route) + 4 * m->n_used);
     gpu_add_arg(l, ARG_ADDRESS, p->groups);
     gpu_add_arg(l, ARG_N_ROWS, 0);
     p->list->routed = route;
+    p->list->routed_q8 = m->q8;
     return 0;
 }
 
@@ -599,7 +618,8 @@ static int product(struct plan *p, struct tensor *n, const struct tensor *residu
     if (s.matmul.scale ? gpu_add_floats(p, l, w->scale, w->ne[2], err) : (gpu_add_arg(l, ARG_ADDRESS, 0), 0))
         return -1;
     gpu_add_arg(l, ARG_N_ROWS, 0);
-    return add_classes(p, l, &s, l->args[1].at, err);
+    const struct ptx_matmul m = s.matmul;
+    return add_classes(p, l, &m, &s, l->args[1].at, err);
 }
 
 static int do_matmul(struct plan *p, struct tensor *n, struct error *err)

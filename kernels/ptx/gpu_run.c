@@ -158,7 +158,7 @@ static uint64_t arg_of(const struct plan *p, const struct gpu_arg *a, const stru
     case ARG_N_ROWS:
         return (uint64_t)n_rows;
     case ARG_PLACES:
-        return class == PTX_MANY_ROWS ? p->groups : a->at;
+        return class > 1 ? p->groups : a->at;
     default:
         return a->at;
     }
@@ -188,7 +188,7 @@ bool gpu_shape_of(const struct plan *p, const struct gpu_launch *g, const int ro
 {
     int n_rows = rows[g->rows];
     uint32_t class = class_of(p, g, n_rows);
-    if (!n_rows || (g->groups && class != PTX_MANY_ROWS) || (g->tile && n_rows < PTX_ATTEND_MANY))
+    if (!n_rows || (g->groups && class == 1) || (g->tile && n_rows < PTX_ATTEND_MANY))
         return false;
     *out = (struct gpu_shape){.class = class, .kernel = g->kernels[pick(g, class)]};
     struct ptx_matmul m = g->matmul;

@@ -5,6 +5,8 @@
 #include "kernels/ptx/loads_ahead.h"
 #include "kernels/ptx/loop_cost.h"
 
+#include <math.h>
+
 bool card_kernel(const struct machine *m, int i, struct card_kernel *out)
 {
     const struct gpu *g = (const struct gpu *)m;
@@ -47,6 +49,21 @@ static void add_product(const struct plan *p, const struct gpu_weight *w, int n_
     }
 }
 
+// The places that a product computes for each that there is. The last group of each expert is not full. Of E experts, of
+// which each row chooses u at random, one has n of t rows with probability C(t, n) p^n (1 - p)^(t - n), where p = u / E.
+static double padding_of(const struct ptx_matmul *m, uint32_t class, double rows)
+{
+    double p = (double)m->n_used / m->n_experts, groups = 0;
+    if (!m->n_used || class == 1)
+        return 1;
+    for (double n = 1; n <= rows; n++) {
+        double chosen = lgamma(rows + 1) - lgamma(n + 1) - lgamma(rows - n + 1) + n * log(p);
+        double others = n < rows ? (rows - n) * log1p(-p) : 0;
+        groups += exp(chosen + others) * ceil(n / class);
+    }
+    return groups * class / (rows * p);
+}
+
 static int index_of(const struct gpu *g, const struct gpu_kernel *k)
 {
     int i = 0;
@@ -75,5 +92,6 @@ bool card_launch(const struct plan *p, int n_rows, int i, struct card_launch *ou
         if (w)
             add_product(p, w, n_rows, out);
     }
+    out->products *= padding_of(&l->matmul, shape.class, n_rows);
     return true;
 }
