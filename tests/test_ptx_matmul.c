@@ -640,7 +640,7 @@ static int emit_grouped(struct ptx *p, enum dtype t, uint32_t rows, uint32_t tar
                                  .ids_stride = 64};
     if (rows == 1)
         return ptx_emit_group(p, &(struct ptx_group){0, ROWS_TOKENS, 8, 128, 64, 8}, l, err);
-    return rows == PTX_MANY_ROWS || (rows >= PTX_GROUP_LEAST && m.q8) ? ptx_emit_matmul(p, &m, l, err) : 0;
+    return rows >= PTX_GROUP_LEAST && ptx_has_class(&m, rows, 0) ? ptx_emit_matmul(p, &m, l, err) : 0;
 }
 
 static int emit_look_up(struct ptx *p, enum dtype t, uint32_t rows, uint32_t target, struct ptx_launch *l,

@@ -56,10 +56,11 @@ static bool on_tensor_cores(const struct ptx_matmul *m)
 
 // Whether the class PTX_WIDE_ROWS serves the product, if there is enough shared memory. Q2_K and Q3_K have cheaper products
 // in the class PTX_MANY_ROWS, where scales are multiplied into their bytes. From sm_101 on ptxas spills registers with
-// Q6_K, and for sm_103 it makes several instructions of each product.
+// Q6_K and MXFP4, and for sm_103 it makes several instructions of each product.
 static bool can_be_wide(const struct ptx_matmul *m)
 {
-    const bool cheaper = m->type == DT_Q2_K || m->type == DT_Q3_K, spills = m->type == DT_Q6_K && m->target > 100;
+    const bool cheaper = m->type == DT_Q2_K || m->type == DT_Q3_K,
+               spills = (m->type == DT_Q6_K || m->type == DT_MXFP4) && m->target > 100;
     return m->q8 && !m->n_used && m->target >= 80 && m->target != 103 && !cheaper && !spills;
 }
 

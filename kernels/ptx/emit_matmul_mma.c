@@ -562,7 +562,8 @@ void ptx_mma_store(struct ptx *p, const struct ptx_matmul *m)
                          "    mad.wide.u32 %residual, %output, 4, %residual;\n");
         for (uint32_t i = 0; i < m->rows / 8; i++)
             store_one(p, m, i, o / 2 * m->rows / 4 + i / 2 * 4 + o % 2 * 2 + i % 2);
-        PTX_LINES(p, "    add.u32 %output, %output, 8;\n");
+        if (o < 3)
+            PTX_LINES(p, "    add.u32 %output, %output, 8;\n");
     }
     PTX_LINES(p, "    ret;\n"
                  "}\n");

@@ -77,25 +77,29 @@ static void head(struct ptx *p, const struct ptx_matmul *m)
              tiles_of(m), m->rows, 8 * tiles_of(m));
 }
 
-// Sets %lane, %warp, %g, %t, and %region to the warp's stages. Each section begins so, and no registers hold these between
-// the sections.
-static void places(struct ptx *p, const struct ptx_matmul *m)
+// The places of a thread: %lane and %warp, the row %g and the column %t of its fragments, and the address of its warp's
+// stages %region. Each section finds those that it needs, and no registers hold them between the sections.
+enum { LANE = 1, FRAGMENT = 2, REGION = 4 };
+static void places(struct ptx *p, const struct ptx_matmul *m, uint32_t which)
 {
-    PTX_FILL(p,
-             "    mov.u32 %index, %tid.x;\n"
-             "    and.b32 %lane, %index, 31;\n"
-             "    shr.u32 %warp, %index, 5;\n"
-             "    shr.u32 %g, %lane, 2;\n"
-             "    and.b32 %t, %index, 3;\n"
-             "    mov.u32 %region, staged;\n"
-             "    mad.lo.u32 %region, %warp, $0, %region;\n",
-             2 * stage_bytes(m));
+    PTX_LINES(p, "    mov.u32 %index, %tid.x;\n"
+                 "    shr.u32 %warp, %index, 5;\n");
+    if (which & LANE)
+        PTX_LINES(p, "    and.b32 %lane, %index, 31;\n");
+    if (which & FRAGMENT)
+        PTX_LINES(p, "    bfe.u32 %g, %index, 2, 3;\n"
+                     "    and.b32 %t, %index, 3;\n");
+    if (which & REGION)
+        PTX_FILL(p,
+                 "    mov.u32 %region, staged;\n"
+                 "    mad.lo.u32 %region, %warp, $0, %region;\n",
+                 2 * stage_bytes(m));
 }
 
 // Sets %put to the address of the thread's sums, of rows rows / 8 * warp + i and output %lane.
 static void find_totals(struct ptx *p, const struct ptx_matmul *m)
 {
-    places(p, m);
+    places(p, m, LANE);
     PTX_FILL(p,
              "    mov.u32 %put, staged;\n"
              "    mad.lo.u32 %put, %warp, $0, %put;\n"
@@ -124,16 +128,19 @@ static void start(struct ptx *p, const struct ptx_matmul *m)
 static void copy(struct ptx *p, const struct ptx_matmul *m)
 {
     const uint32_t chunks = unit_bytes(m) / 16;
-    places(p, m);
+    places(p, m, LANE | REGION);
     PTX_FILL(p,
              "    setp.lt.u32 %more, %block, $0;\n"
              "    mad.wide.u32 %from, %block, $1, %w_tile;\n"
              "    mad.wide.u32 %from, %lane, 16, %from;\n"
              "    add.u32 %put, %region, %stage;\n"
-             "    mad.lo.u32 %put, %lane, 16, %put;\n"
-             "    setp.lt.u32 %in, %lane, $2;\n"
-             "    and.pred %in, %in, %more;\n",
-             blocks_of(m), unit_bytes(m), chunks % 32);
+             "    mad.lo.u32 %put, %lane, 16, %put;\n",
+             blocks_of(m), unit_bytes(m));
+    if (chunks % 32)
+        PTX_FILL(p,
+                 "    setp.lt.u32 %in, %lane, $0;\n"
+                 "    and.pred %in, %in, %more;\n",
+                 chunks % 32);
     for (uint32_t i = 0; i < chunks; i += 32) {
         ptx_word(p, i + 32 > chunks ? "    @%in" : "    @%more");
         PTX_FILL(p, " cp.async.cg.shared.global [%put+$0], [%from+$0], 16;\n", 16 * i);
@@ -155,14 +162,20 @@ static void row_addresses(struct ptx *p, const struct ptx_matmul *m)
                  8 * nt, nt, m->x_stride);
 }
 
+// Sets %unit_at and %raw to the places of the unit that is in the present stage.
+static void find_unit(struct ptx *p)
+{
+    PTX_LINES(p, "    add.u32 %unit_at, %region, %stage;\n"
+                 "    mad.lo.u32 %raw, %g, 16, %unit_at;\n"
+                 "    mad.lo.u32 %raw, %t, 4, %raw;\n");
+}
+
 // Begins block %block, whose unit has arrived: loads the steps of the rows and the scales, and clears the sums.
 static void begin_block(struct ptx *p, const struct ptx_matmul *m)
 {
     const bool by_16 = runs_of(m) == 2;
-    places(p, m);
-    PTX_LINES(p, "    add.u32 %unit_at, %region, %stage;\n"
-                 "    mad.lo.u32 %raw, %g, 16, %unit_at;\n"
-                 "    mad.lo.u32 %raw, %t, 4, %raw;\n");
+    places(p, m, FRAGMENT | REGION);
+    find_unit(p);
     row_addresses(p, m);
     PTX_FILL(p, "    and.b32 %index, %t, $0;\n", by_16 ? 3 : 1);
     for (uint32_t nt = 0; nt < tiles_of(m); nt++) {
@@ -261,10 +274,11 @@ static void scale_integers(struct ptx *p, const struct ptx_matmul *m, uint32_t m
 // Makes the S of the block, and stores them as [row][output] where its weights were.
 static void end_block(struct ptx *p, const struct ptx_matmul *m)
 {
-    places(p, m);
-    PTX_LINES(p, "    add.u32 %unit_at, %region, %stage;\n"
-                 "    mad.lo.u32 %raw, %g, 16, %unit_at;\n"
-                 "    mad.lo.u32 %raw, %t, 4, %raw;\n");
+    places(p, m, FRAGMENT | REGION);
+    if (m->type == DT_Q2_K) // its minima are words of %raw
+        find_unit(p);
+    else
+        PTX_LINES(p, "    add.u32 %unit_at, %region, %stage;\n");
     ptx_fragment_units(p, m->type);
     if (has_minimum(m)) {
         ptx_fragment_minima(p, m->type);
@@ -316,7 +330,7 @@ static void block(struct ptx *p, const struct ptx_matmul *m)
 // Adds the S of the round's blocks to the sums of the thread, of rows rows / 8 * warp + i and output %lane, in their order.
 static void add_round(struct ptx *p, const struct ptx_matmul *m)
 {
-    places(p, m);
+    places(p, m, LANE);
     PTX_FILL(p,
              "    mov.u32 %take, staged;\n"
              "    add.u32 %take, %take, %stage;\n"
@@ -357,7 +371,6 @@ static void add_round(struct ptx *p, const struct ptx_matmul *m)
 static void rounds(struct ptx *p, const struct ptx_matmul *m)
 {
     const uint32_t blocks = blocks_of(m);
-    places(p, m);
     PTX_LINES(p, "    mov.u32 %block, %warp;\n");
     copy(p, m);
     PTX_FILL(p,

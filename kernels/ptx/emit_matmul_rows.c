@@ -195,10 +195,10 @@ static void begin_block(struct ptx *p, const struct ptx_matmul *m)
                  nt, runs_of(m) == 1 ? 8 : 4);
     }
     for (uint32_t i = 0; i < m->rows; i++)
-        PTX_FILL(p,
-                 "    mov.b32 %isum$0, 0;\n"
-                 "    mov.f32 %s$0, 0f00000000;\n",
-                 i);
+        if (is_float(m))
+            PTX_FILL(p, "    mov.f32 %s$0, 0f00000000;\n", i);
+        else
+            PTX_FILL(p, "    mov.b32 %isum$0, 0;\n", i);
     if (multiplies_scales(m))
         PTX_LINES(p, "    // column g of each 8\n"
                      "    mad.lo.u32 %take_steps, %g, 8, %region;\n");

@@ -90,17 +90,23 @@ static void head(struct ptx *p, const struct ptx_matmul *m)
              SUMS, TILES);
 }
 
-// Sets %warp, %lane, %wm, %wn, %g, %t, and %place to the number of the thread. Each section of a turn begins so, and no
-// registers hold these between the sections.
-static void places(struct ptx *p)
+// The places of a thread: %place, its number; %staged, the address of shared memory; the warp's quarter of the outputs %wm
+// and half of the rows %wn; the row %g and the column %t of its fragments. Each section of a turn finds those that it
+// needs, and no registers hold them between the sections.
+enum { PLACE = 1, STAGED = 2, WM = 4, WN = 8, G = 16, T = 32 };
+static void places(struct ptx *p, uint32_t which)
 {
-    PTX_LINES(p, "    mov.u32 %place, %tid.x;\n"
-                 "    mov.u32 %staged, staged;\n"
-                 "    and.b32 %lane, %place, 31;\n"
-                 "    shr.u32 %g, %lane, 2;\n"
-                 "    and.b32 %t, %place, 3;\n"
-                 "    bfe.u32 %wn, %place, 5, 1;\n"
-                 "    shr.u32 %wm, %place, 6;\n");
+    PTX_LINES(p, "    mov.u32 %place, %tid.x;\n");
+    if (which & STAGED)
+        PTX_LINES(p, "    mov.u32 %staged, staged;\n");
+    if (which & WM)
+        PTX_LINES(p, "    shr.u32 %wm, %place, 6;\n");
+    if (which & WN)
+        PTX_LINES(p, "    bfe.u32 %wn, %place, 5, 1;\n");
+    if (which & G)
+        PTX_LINES(p, "    bfe.u32 %g, %place, 2, 3;\n");
+    if (which & T)
+        PTX_LINES(p, "    and.b32 %t, %place, 3;\n");
 }
 
 // Sets <to> to the offset in the CTA's shared memory of stage `number` % 2 of stages of `bytes`, the first at `at`.
@@ -117,7 +123,7 @@ static void stage_of(struct ptx *p, const char *to, const char *number, uint32_t
 static void sources(struct ptx *p, const struct ptx_matmul *m)
 {
     ptx_matmul_many_group(p, m);
-    places(p);
+    places(p, PLACE | WM);
     PTX_FILL(p,
              "    mov.u32 %base, $2;\n"
              "    mad.lo.u32 %index, %tile, 4, %wm;\n"
@@ -134,16 +140,16 @@ static void sources(struct ptx *p, const struct ptx_matmul *m)
 // Sets the address of the lane's fragments of x as ldmatrix wants it, and clears the sums.
 static void fragments(struct ptx *p)
 {
-    places(p);
+    places(p, STAGED | WN);
     PTX_FILL(p,
-             "    // rows of x 64 * wn + 8 * (lane / 16) + lane % 8, k 16 * (lane / 8 % 2)\n"
-             "    and.b32 %row, %lane, 16;\n"
+             "    // rows of x 64 * wn + 8 * (place / 16 % 2) + place % 8, k 16 * (place / 8 % 2)\n"
+             "    and.b32 %row, %place, 16;\n"
              "    shr.u32 %row, %row, 1;\n"
-             "    and.b32 %take_b, %lane, 7;\n"
+             "    and.b32 %take_b, %place, 7;\n"
              "    add.u32 %take_b, %take_b, %row;\n"
              "    mad.lo.u32 %take_b, %wn, $0, %take_b;\n"
              "    mad.lo.u32 %take_b, %take_b, $1, %staged;\n"
-             "    and.b32 %row, %lane, 8;\n"
+             "    and.b32 %row, %place, 8;\n"
              "    mad.lo.u32 %take_b, %row, 2, %take_b;\n"
              "    mov.u32 %half, 0;\n",
              ROWS / 2, MMA_STRIDE);
@@ -208,9 +214,10 @@ static void copy_raw(struct ptx *p, const struct ptx_matmul *m)
              "    add.u32 %to, %to, %staged;\n"
              "    mad.lo.u32 %to, %wm, $0, %to;\n"
              "    and.b32 %row, %place, 63;\n"
-             "    mad.lo.u32 %to, %row, 16, %to;\n"
-             "    setp.lt.u32 %in, %row, $1;\n",
-             tile_unit(m), chunks % 64);
+             "    mad.lo.u32 %to, %row, 16, %to;\n",
+             tile_unit(m));
+    if (chunks % 64)
+        PTX_FILL(p, "    setp.lt.u32 %in, %row, $0;\n", chunks % 64);
     for (uint32_t i = 0; i < chunks; i += 64) {
         ptx_word(p, i + 64 > chunks ? "    @%in" : "   ");
         PTX_FILL(p, " cp.async.cg.shared.global [%to+$0], [%from_raw+$0], 16;\n", 16 * i);
@@ -221,7 +228,7 @@ static void copy_raw(struct ptx *p, const struct ptx_matmul *m)
 // Copies the first half of block 0 and all that there is for the block.
 static void copy_first(struct ptx *p, const struct ptx_matmul *m)
 {
-    places(p);
+    places(p, STAGED | WM);
     PTX_LINES(p, "    mov.u32 %index, 0;\n");
     copy_x(p, "   ");
     copy_rows(p, m);
@@ -231,7 +238,7 @@ static void copy_first(struct ptx *p, const struct ptx_matmul *m)
 // Copies what comes after half %half, while that is multiplied. Its stages are those that the barrier has freed.
 static void copy_next(struct ptx *p, const struct ptx_matmul *m)
 {
-    places(p);
+    places(p, STAGED | WM);
     PTX_FILL(p,
              "    add.u32 %index, %half, 1;\n"
              "    setp.lt.u32 %brings, %index, $0;\n",
@@ -256,16 +263,21 @@ static void make_floats(struct ptx *p, const struct ptx_matmul *m)
              "    and.b32 %index, %place, 1;\n"
              "    mad.lo.u32 %row, %place, 4, %to;\n"
              "    ld.shared.b32 %by0, [%row+$0];\n"
-             "    mad.lo.u32 %row, %place, 16, %to;\n"
              "    // of each part, pair place / 4, row place / 2 % 2\n"
              "    shr.u32 %by2, %place, 2;\n"
              "    bfe.u32 %by3, %place, 1, 1;\n"
-             "    mad.lo.u32 %by3, %by3, 4, %staged;\n"
-             "    mad.lo.u32 %mask, %by2, 8, %by3;\n"
-             "    mad.lo.u32 %mask, %index, $2, %mask;\n"
+             "    mad.lo.u32 %by3, %by3, 4, %staged;\n",
+             STEPS);
+    if (ptx_bytes_of(m->type)->min)
+        PTX_FILL(p,
+                 "    mad.lo.u32 %row, %place, 16, %to;\n"
+                 "    mad.lo.u32 %mask, %by2, 8, %by3;\n"
+                 "    mad.lo.u32 %mask, %index, $0, %mask;\n",
+                 4 * SUMS_OF_PART);
+    PTX_FILL(p,
              "    mad.lo.u32 %by3, %by2, 16, %by3;\n"
-             "    mad.lo.u32 %by3, %index, $1, %by3;\n",
-             STEPS, 4 * STEPS_OF_PART, 4 * SUMS_OF_PART);
+             "    mad.lo.u32 %by3, %index, $0, %by3;\n",
+             4 * STEPS_OF_PART);
     for (uint32_t part = 0; part < 4; part++) {
         PTX_FILL(p,
                  "    bfe.u32 %by1, %by0, $0, 8;\n"
@@ -286,10 +298,17 @@ static void make_floats(struct ptx *p, const struct ptx_matmul *m)
     PTX_LINES(p, "    bar.sync 0;\n");
 }
 
-// Finds the places of the block %half / 2: %unit_at and %raw of its weights, and %to of what there is for its rows of x.
-static void find_block(struct ptx *p, const struct ptx_matmul *m)
+// Sets %to to the address of what there is for the rows of x of block %half / 2.
+static void find_rows(struct ptx *p, const struct ptx_matmul *m)
 {
-    places(p);
+    PTX_LINES(p, "    shr.u32 %index, %half, 1;\n");
+    stage_of(p, "%to", "%index", rows_stage(m), rows_at(m));
+    PTX_LINES(p, "    add.u32 %to, %to, %staged;\n");
+}
+
+// Sets %unit_at and %raw to the places of the weights of block %half / 2.
+static void find_unit(struct ptx *p, const struct ptx_matmul *m)
+{
     PTX_LINES(p, "    shr.u32 %index, %half, 1;\n");
     stage_of(p, "%unit_at", "%index", raw_stage(m), RAW);
     PTX_FILL(p,
@@ -298,14 +317,14 @@ static void find_block(struct ptx *p, const struct ptx_matmul *m)
              "    mad.lo.u32 %raw, %g, 16, %unit_at;\n"
              "    mad.lo.u32 %raw, %t, 4, %raw;\n",
              tile_unit(m));
-    stage_of(p, "%to", "%index", rows_stage(m), rows_at(m));
-    PTX_LINES(p, "    add.u32 %to, %to, %staged;\n");
 }
 
 // Begins a block: loads scales and steps, and clears the sums.
 static void begin_block(struct ptx *p, const struct ptx_matmul *m)
 {
-    find_block(p, m);
+    places(p, is_float(m) ? STAGED | WM | G | T : STAGED | WM | WN | G | T);
+    find_unit(p, m);
+    find_rows(p, m);
     for (uint32_t i = 0; i < SUMS; i++) {
         if (is_float(m))
             PTX_FILL(p, "    mov.f32 %s$0, 0f00000000;\n", i);
@@ -419,7 +438,7 @@ static void half_block(struct ptx *p, const struct ptx_matmul *m)
                  "PAIR: // 2 turns\n"
                  "    .pragma \"nounroll\";\n");
     if (is_float(m)) { // rows 64 wn + 2 t of steps and of sums
-        places(p);
+        places(p, STAGED | WN | G | T);
         PTX_FILL(p,
                  "    mul.lo.u32 %place, %wn, $2;\n"
                  "    mad.lo.u32 %place, %t, 2, %place;\n"
@@ -466,16 +485,23 @@ static void end_block(struct ptx *p, const struct ptx_matmul *m)
     PTX_LINES(p, "    {\n"
                  "    .reg .b32 %e<4>, %low, %high;\n"
                  "    .reg .f32 %da0, %da1;\n");
-    find_block(p, m);
-    if (!is_float(m))
+    places(p, is_float(m) ? STAGED | WN | T : STAGED | WM | WN | G | T);
+    if (!is_float(m)) {
+        find_unit(p, m);
         ptx_fragment_units(p, m->type);
+    }
     if (min)
         ptx_fragment_minima(p, m->type);
+    find_rows(p, m);
+    if (min)
+        PTX_FILL(p,
+                 "    // sums 4 t to + 3 of row 64 wn + g\n"
+                 "    mad.lo.u32 %row, %wn, $0, %g;\n"
+                 "    mad.lo.u32 %row, %row, 32, %to;\n"
+                 "    mad.lo.u32 %row, %t, 8, %row;\n",
+                 ROWS / 2);
     PTX_FILL(p,
-             "    // sums 4 t to + 3 of row 64 wn + g, the scales of rows 64 wn + 2 t\n"
-             "    mad.lo.u32 %row, %wn, $0, %g;\n"
-             "    mad.lo.u32 %row, %row, 32, %to;\n"
-             "    mad.lo.u32 %row, %t, 8, %row;\n"
+             "    // the scales of rows 64 wn + 2 t\n"
              "    mul.lo.u32 %place, %wn, $0;\n"
              "    mad.lo.u32 %place, %t, 2, %place;\n"
              "    mad.lo.u32 %place, %place, 4, %to;\n",
