@@ -19,8 +19,8 @@ struct subject {
 static const struct subject subjects[] = {
     {DT_Q4_K, PTX_WIDE_ROWS, 768, 168, 140}, {DT_Q6_K, PTX_WIDE_ROWS, 768, 168, 140},
     {DT_Q8_0, PTX_WIDE_ROWS, 768, 168, 140}, {DT_Q5_1, PTX_WIDE_ROWS, 736, 168, 140},
-    {DT_Q4_K, 8, 256 * 20, 33, 9},           {DT_Q6_K, 32, 256 * 20, 33, 37},
-    {DT_Q5_K, 16, 256 * 20, 33, 19},         {DT_Q8_0, 16, 256 * 9, 33, 19},
+    {DT_Q4_K, 8, 256 * 24, 33, 9},           {DT_Q6_K, 32, 256 * 24, 33, 37},
+    {DT_Q5_K, 16, 256 * 24, 33, 19},         {DT_Q8_0, 16, 256 * 16, 33, 19},
 };
 
 struct params {

@@ -151,7 +151,7 @@ static void fragments(struct ptx *p)
              "    mad.lo.u32 %take_b, %take_b, $1, %staged;\n"
              "    and.b32 %row, %place, 8;\n"
              "    mad.lo.u32 %take_b, %row, 2, %take_b;\n"
-             "    mov.u32 %half, 0;\n",
+             "    mov.u32 %half, -1;\n",
              ROWS / 2, MMA_STRIDE);
     for (uint32_t i = 0; i < SUMS; i++)
         PTX_FILL(p, "    mov.f32 %y$0, 0f00000000;\n", i);
@@ -225,17 +225,8 @@ static void copy_raw(struct ptx *p, const struct ptx_matmul *m)
     PTX_FILL(p, "    add.u64 %from_raw, %from_raw, $0;\n", tile_unit(m));
 }
 
-// Copies the first half of block 0 and all that there is for the block.
-static void copy_first(struct ptx *p, const struct ptx_matmul *m)
-{
-    places(p, STAGED | WM);
-    PTX_LINES(p, "    mov.u32 %index, 0;\n");
-    copy_x(p, "   ");
-    copy_rows(p, m);
-    copy_raw(p, m);
-}
-
-// Copies what comes after half %half, while that is multiplied. Its stages are those that the barrier has freed.
+// Copies what comes after half %half, which is -1 at first, while that is multiplied. Its stages are those that the barrier
+// has freed.
 static void copy_next(struct ptx *p, const struct ptx_matmul *m)
 {
     places(p, STAGED | WM);
@@ -536,16 +527,16 @@ uint32_t ptx_matmul_wide(struct ptx *p, const struct ptx_matmul *m)
     head(p, m);
     sources(p, m);
     fragments(p);
-    copy_first(p, m);
     PTX_FILL(p,
-             "BLOCK: // $0 products a turn\n"
-             "HALF: // 2 turns\n"
+             "HALF: // $0 products a turn\n"
              "    .pragma \"nounroll\";\n"
              "    cp.async.wait_all;\n"
              "    bar.sync 0;\n",
-             256 * OUTPUTS * ROWS / (32 * WARPS));
+             128 * OUTPUTS * ROWS / (32 * WARPS));
     copy_next(p, m);
-    PTX_LINES(p, "    and.b32 %index, %half, 1;\n"
+    PTX_LINES(p, "    setp.lt.s32 %odd, %half, 0;\n"
+                 "    @%odd bra NEXT;\n"
+                 "    and.b32 %index, %half, 1;\n"
                  "    setp.ne.u32 %odd, %index, 0;\n"
                  "    @%odd bra BEGUN; // 1 of 2 times\n");
     begin_block(p, m);
@@ -553,14 +544,13 @@ uint32_t ptx_matmul_wide(struct ptx *p, const struct ptx_matmul *m)
     half_block(p, m);
     PTX_LINES(p, "    and.b32 %index, %half, 1;\n"
                  "    setp.eq.u32 %more, %index, 0;\n"
-                 "    @%more bra UNFINISHED; // 1 of 2 times\n");
+                 "    @%more bra NEXT; // 1 of 2 times\n");
     end_block(p, m);
     PTX_FILL(p,
-             "UNFINISHED:\n"
+             "NEXT:\n"
              "    add.u32 %half, %half, 1;\n"
-             "    @%more bra HALF;\n"
              "    setp.lt.u32 %more, %half, $0;\n"
-             "    @%more bra BLOCK;\n",
+             "    @%more bra HALF;\n",
              2 * tile_units(m->type, m->n_in));
     ptx_mma_store(p, m);
     return OUTPUTS;
