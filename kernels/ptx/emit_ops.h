@@ -135,11 +135,15 @@ struct ptx_attend {
     bool chunked;         // it sees those from the last multiple of the window on
     bool sinks;           // each head has one more score, f32 [heads], whose value is 0
     enum ptx_attend_form form;
+    bool halves; // the products on tensor cores, with factors in f16: another order of sums, the same in all forms
     // The most parts into which a row's positions are divided (one more with a window): a power of two, equal in all
     // forms; see ptx_attend_splits.
     uint32_t splits;
 };
 int ptx_emit_attend(struct ptx *p, const struct ptx_attend *a, struct ptx_launch *launch, struct error *err);
+// Returns whether tensor cores can do the products: from sm_80 on, with keys and values of F16, Q8_0 or Q4_0 whose heads
+// have up to 256 elements in multiples of 16, and a positive scale. `target` is the number of an architecture (80: sm_80).
+bool ptx_attend_takes_halves(const struct ptx_attend *a, uint32_t target);
 // Returns the number of splits that gives a GPU enough CTAs at one row: 16, 32 or 64.
 uint32_t ptx_attend_splits(uint32_t heads_kv);
 // Returns grid z for steps of `rows` rows: `splits` for one row, fewer as rows increase, and 1 from PTX_ATTEND_MANY
