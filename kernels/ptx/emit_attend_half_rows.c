@@ -34,6 +34,7 @@ struct half_rows {
     struct attend_shape fold;       // for emit_attend_fold.c
     uint32_t products;              // bytes of the products of a page: [head][dim and 8 more]
     uint32_t unit, ring, converted; // bytes of a unit of the ring, units of a ring, bytes of a unit that became f16
+    uint32_t query;                 // bytes of the fragments of queries in shared memory; 0: they are in registers
 };
 
 static uint32_t unit_bytes(const struct half_part *part)
@@ -61,14 +62,15 @@ static struct half_rows shape_of(const struct ptx_attend *a)
     s.products = 4 * s.h.heads * (a->v.dim + 8);
     s.unit = MAX(unit_bytes(&s.h.k), unit_bytes(&s.h.v));
     s.converted = HALF_UNIT * MAX(s.h.k.converted ? s.h.k.stride : 0, s.h.v.converted ? s.h.v.stride : 0);
-    s.ring = (HALF_SHARED - 2048) / WARPS - s.products - s.converted;
+    s.query = a->k.dim > 128 ? 32 * a->k.dim : 0;
+    s.ring = (HALF_SHARED - 2048 - s.query) / WARPS - s.products - s.converted;
     s.ring = MIN(s.ring / s.unit, (uint32_t)RING_MOST);
     return s;
 }
 
 static uint32_t shared_bytes(const struct half_rows *s)
 {
-    return WARPS * (s->products + s->ring * s->unit + s->converted);
+    return WARPS * (s->products + s->ring * s->unit + s->converted) + s->query;
 }
 
 static uint32_t number_at(enum number number)
@@ -105,7 +107,7 @@ static void declare(struct ptx *p, const struct ptx_attend *a, const struct half
              "    .reg .pred %more, %alone, %live, %has_page, %has_next, %writes;\n"
              "    .reg .u32 %thread, %head, %block, %head_kv, %column, %group, %low, %low_page, %last_page, %end_page;\n"
              "    .reg .u32 %shift, %split, %first_split, %splits, %z, %lanes, %near, %reds, %mine, %pages, %ring;\n"
-             "    .reg .u32 %ring_end, %put, %get, %products;\n"
+             "    .reg .u32 %ring_end, %put, %get, %products, %queries;\n"
              "    .reg .s32 %next_valid;\n"
              "    .reg .u64 %pq, %py, %pk, %pv, %next_k, %next_v, %page_at, %part;\n"
              "    .reg .f32 %new, %worth, %value, %pt0, %pt1, %pt2, %pt3;\n"
@@ -114,7 +116,7 @@ static void declare(struct ptx *p, const struct ptx_attend *a, const struct half
              "    .reg .f32 %c<$3>;\n"
              "    .reg .pred %has<$1>, %column_live<$4>, %has_row<2>;\n"
              "    .shared .align 16 .b8 numbers[$5];\n",
-             a->k.dim / 4, s->fold.per_group, s->fold.per_group * s->fold.each, a->v.dim / 2, s->fold.each,
+             s->query ? 4 : a->k.dim / 4, s->fold.per_group, s->fold.per_group * s->fold.each, a->v.dim / 2, s->fold.each,
              NUMBER_BYTES * NUMBERS);
 }
 
@@ -146,8 +148,11 @@ static void find_places(struct ptx *p, const struct ptx_attend *a, const struct 
              "    add.u32 %ring, %pages, $1;\n"
              "    mad.lo.u32 %ring, %warp, $2, %ring;\n"
              "    add.u32 %work, %ring, $3;\n"
-             "    mov.u32 %ring_end, %work;\n",
-             s->products, WARPS * s->products, s->ring * s->unit + s->converted, s->ring * s->unit);
+             "    mov.u32 %ring_end, %work;\n"
+             "    add.u32 %queries, %pages, $4;\n"
+             "    mad.lo.u32 %queries, %lane, 16, %queries;\n",
+             s->products, WARPS * s->products, s->ring * s->unit + s->converted, s->ring * s->unit,
+             shared_bytes(s) - s->query);
     for (uint32_t i = 0; i < f->per_group; i++)
         PTX_FILL(p,
                  "    add.u32 %i, %group, $0;\n"
@@ -188,7 +193,8 @@ static void begin_totals(struct ptx *p, const struct ptx_attend *a, const struct
                  i, 4 * i, ptx_float_bits((float)LOG2_E));
 }
 
-// The fragments of the queries, which are the same in each warp. Heads that the CTA does not have are zeros.
+// The fragments of the queries, which are the same in each warp. Heads that the CTA does not have are zeros. Those of more
+// than 128 elements go to shared memory, as otherwise registers would not do.
 static void load_queries(struct ptx *p, const struct ptx_attend *a, const struct half_rows *s)
 {
     PTX_FILL(p,
@@ -204,6 +210,8 @@ static void load_queries(struct ptx *p, const struct ptx_attend *a, const struct
              "    mad.wide.u32 %pq0, %head, $3, %pq;\n"
              "    add.u64 %pq1, %pq0, $4;\n",
              a->k.dim / 4, 4 * a->heads * a->k.dim, s->h.group, 4 * a->k.dim, 32 * a->k.dim);
+    if (s->query)
+        PTX_FILL(p, "    .reg .b32 %q<$0>;\n", a->k.dim / 4);
     for (uint32_t i = s->h.rows == 1; i < a->k.dim / 4; i += 2)
         PTX_FILL(p, "    mov.b32 %q$0, 0;\n", i);
     for (uint32_t r = 0; r < s->h.rows; r++) {
@@ -215,7 +223,14 @@ static void load_queries(struct ptx *p, const struct ptx_attend *a, const struct
                  r, 8 * r, s->h.heads, s->h.group);
         half_query(p, a, r, true);
     }
+    for (uint32_t step = 0; s->query && step < a->k.dim / 16; step++)
+        PTX_FILL(p,
+                 "    setp.eq.u32 %in, %warp, 0;\n"
+                 "    @%in st.shared.v4.b32 [%queries+$0], {%q$1, %q$2, %q$3, %q$4};\n",
+                 512 * step, 4 * step, 4 * step + 1, 4 * step + 2, 4 * step + 3);
     PTX_LINES(p, "    }\n");
+    if (s->query)
+        PTX_LINES(p, "    bar.sync 0;\n");
 }
 
 // ---- the ring
@@ -345,8 +360,11 @@ static void page_scores(struct ptx *p, const struct ptx_attend *a, const struct 
     PTX_LINES(p, "PAGE:\n");
     for (uint32_t u = 0; u < HALF_UNITS; u++) {
         take(p, s, u);
-        for (uint32_t step = 0; step < a->k.dim / 16; step++)
-            half_score(p, 4 * step, u, 32 * step, !step);
+        for (uint32_t step = 0; step < a->k.dim / 16; step++) {
+            if (s->query)
+                PTX_FILL(p, "    ld.shared.v4.b32 {%q0, %q1, %q2, %q3}, [%queries+$0];\n", 512 * step);
+            half_score(p, s->query ? 0 : 4 * step, u, 32 * step, !step);
+        }
     }
     PTX_LINES(p, "    shl.b32 %i, %col, 1;\n"
                  "    sub.s32 %hi0, %next_valid, %i;\n"

@@ -133,8 +133,6 @@ static void begin_run(struct ptx *p, const struct ptx_attend *a, const struct ha
     PTX_LINES(p, "    shr.u32 %last_page, %last_position, 6;\n"
                  "    shr.u32 %entry, %low, 6;\n"
                  "    setp.eq.u32 %begins, %run, %run;\n");
-    for (uint32_t i = 0; i < a->v.dim / 2; i++)
-        PTX_FILL(p, "    mov.f32 %o$0, 0f00000000;\n", i);
 }
 
 // Sets what the lane's pair r is: %pair_row<r> of the run, %pair_head<r> of the group, whether it is there, and which
@@ -208,6 +206,8 @@ static void load_queries(struct ptx *p, const struct ptx_attend *a, const struct
         PTX_FILL(p, "    st.shared.v4.b32 [%queries+$0], {%q$1, %q$2, %q$3, %q$4};\n", 512 * step, 4 * step,
                  4 * step + 1, 4 * step + 2, 4 * step + 3);
     PTX_LINES(p, "    }\n");
+    for (uint32_t i = 0; i < a->v.dim / 2; i++) // behind the queries, which need these registers
+        PTX_FILL(p, "    mov.f32 %o$0, 0f00000000;\n", i);
 }
 
 // ---- a page
@@ -312,6 +312,8 @@ static void page_values(struct ptx *p, const struct ptx_attend *a, const struct 
     PTX_LINES(p, "LAST:\n");
     for (uint32_t n = 0; n < a->v.dim / 16; n++) {
         const uint32_t c = n % 2 * 8;
+        if (n && a->v.dim > 128) // lest ptxas begin so many products at once that it has no registers for them
+            PTX_LINES(p, "    bar.warp.sync 0xffffffff;\n");
         for (uint32_t u = 0; u < HALF_UNITS; u++)
             half_values(p, c, u, HALF_UNIT * u * t->h.v.stride + 32 * n, !u);
         for (uint32_t i = 0; i < 8; i++)
