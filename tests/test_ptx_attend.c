@@ -180,10 +180,10 @@ static void inputs_free(struct card *c, const struct inputs *in)
 #ifdef EVERY_ARCH
 static const int archs[] = {75, 80, 86, 89, 90, 100, 120};
 #else
-static const int archs[] = {75};
+static const int archs[] = {75, 80};
 #endif
 
-static void assemble(const char *text, size_t size)
+static void assemble(const char *text, size_t size, int lowest)
 {
     char folder[] = "/tmp/quern-ptx-XXXXXX", command[256], path[64], report[4096];
     cr_assert_not_null(mkdtemp(folder));
@@ -191,6 +191,8 @@ static void assemble(const char *text, size_t size)
     FILE *f = fopen(path, "w");
     cr_assert(f && fwrite(text, 1, size, f) == size && !fclose(f));
     for (size_t i = 0; i < COUNT_OF(archs); i++) {
+        if (archs[i] < lowest || (lowest == 75 && COUNT_OF(archs) == 2 && archs[i] > 75))
+            continue;
         snprintf(command, sizeof(command), "ptxas -v -arch=sm_%d -o %s/cubin %s 2>&1", archs[i], folder, path);
         FILE *out = popen(command, "r");
         cr_assert_not_null(out);
@@ -434,6 +436,12 @@ Test(ptx_attend, a_row_has_the_same_bits_in_every_form)
         {2, 1, 96, 32, 0, 4, 0, DT_Q4_0, DT_Q4_0, 0, false, true},
         {3, 1, 20, 16, 0, 2, 0, DT_F32, DT_F32, 0, false, true},
         {3, 1, 20, 8, 0, 2, 0, DT_BF16, DT_BF16, 0, false, true},
+        {9, 1, 48, 112, 0, 4, 0, F16},
+        {20, 1, 128, 16, 0, 2, 0, F16},
+        {3, 1, 192, 128, 0, 4, 0, F16},
+        {2, 1, 32, 224, 66, 4, 0, DT_Q4_0, DT_Q8_0, 1, false, false},
+        {2, 1, 160, 96, 0, 4, 50, DT_Q8_0, DT_F16, 0, false, false},
+        {2, 1, 64, 192, 0, 4, 0, DT_F16, DT_Q4_0, 0, false, false},
 #ifdef EVERY_ARCH // DeepSeek's heads, which take long
         {4, 1, 576, 512, 0, 4, 0, DT_F16, DT_F16, 0, false, true},
         {3, 1, 576, 512, 0, 4, 0, DT_Q8_0, DT_Q8_0, 0, false, true},
@@ -511,6 +519,7 @@ Test(ptx_attend, every_form_is_assembled_without_spills)
     static const struct heads cases[] = {
         {32, 8, 128, 128, 0, 32, 0, F16},
         {64, 8, 64, 64, 128, 32, 0, DT_F16, DT_F16, 1, false, false},
+        {8, 4, 256, 256, 4096, 64, 50, Q8},
 #ifdef EVERY_ARCH
         {40, 8, 128, 128, 8192, 32, 0, DT_F16, DT_F16, 0, true, false},
         {32, 8, 64, 64, 0, 32, 0, F16},
@@ -521,6 +530,10 @@ Test(ptx_attend, every_form_is_assembled_without_spills)
         {8, 4, 256, 256, 4096, 64, 50, F16},
         {32, 16, 128, 128, 4096, 16, 50, F16},
         {32, 32, 80, 80, 0, 16, 0, F16},
+        {32, 32, 96, 96, 0, 16, 0, Q4},
+        {16, 16, 112, 112, 0, 16, 0, F16},
+        {16, 1, 256, 128, 0, 64, 0, Q4},
+        {40, 40, 192, 128, 0, 16, 0, F16},
         {32, 32, 96, 96, 0, 16, 0, F32},
         {12, 12, 64, 64, 0, 16, 0, DT_BF16, DT_BF16, 0, false, false},
         {16, 1, 192, 128, 0, 64, 0, F16},
@@ -531,14 +544,18 @@ Test(ptx_attend, every_form_is_assembled_without_spills)
         cr_skip_test("no ptxas");
     static char text[TEXT];
     for (size_t i = 0; i < COUNT_OF(cases); i++)
-        for (int form = PTX_ATTEND_ROWS; form <= PTX_ATTEND_TILES; form++) {
-            struct card *c = card_new(cases[i], false);
-            struct ptx p;
-            struct ptx_launch l;
-            c->a.form = form;
-            ptx_start(&p, text, TEXT);
-            cr_assert_eq(ptx_emit_attend(&p, &c->a, &l, &c->err), 0, "%s", c->err.text);
-            assemble(text, p.size);
-            card_free(c);
-        }
+        for (int form = PTX_ATTEND_ROWS; form <= PTX_ATTEND_TILES; form++)
+            for (int halves = 0; halves < 2; halves++) {
+                struct card *c = card_new(cases[i], halves);
+                struct ptx p;
+                struct ptx_launch l;
+                c->a.form = form;
+                ptx_start(&p, text, TEXT);
+                if (!halves || ptx_attend_takes_halves(&c->a, 80)) {
+                    cr_assert_eq(ptx_emit_attend(&p, &c->a, &l, &c->err), 0, "%s", c->err.text);
+                    cr_expect(l.shared <= 98 << 10, "%u bytes of shared memory", l.shared);
+                    assemble(text, p.size, halves ? 80 : 75);
+                }
+                card_free(c);
+            }
 }

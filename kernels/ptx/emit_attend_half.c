@@ -14,7 +14,8 @@ static bool part_fits(const struct ptx_kv *kv)
 
 bool ptx_attend_takes_halves(const struct ptx_attend *a, uint32_t target)
 {
-    return target >= 80 && part_fits(&a->k) && part_fits(&a->v) && a->scale > 0;
+    const bool halved = a->v.dim <= 128 || a->v.dim % 32 == 0; // two warps share longer values
+    return target >= 80 && part_fits(&a->k) && part_fits(&a->v) && halved && a->scale > 0;
 }
 
 struct half_part half_part_of(const struct ptx_kv *kv)
@@ -135,22 +136,32 @@ static void bytes_to_halves(struct ptx *p, uint32_t word, uint32_t h)
                  i);
 }
 
-// Loads the block at byte 18 or 34 times %n of %raw. It begins in the middle of a word if %n is odd. Sets %d to a pair of
-// its scale, and %w0 on to its quants.
-static void load_block(struct ptx *p, const struct half_part *part)
+static uint32_t block_bytes(const struct half_part *part)
 {
-    const uint32_t bytes = part->type == DT_Q8_0 ? 34 : 18, words = bytes / 4;
+    return (uint32_t)dtype_info[part->type].bytes;
+}
+
+// Sets %i to the word in which the thread's first block begins, at byte 18 or 34 times %copier of %raw: in its middle, if
+// %copier is odd. The number of threads is even, so that all blocks of a thread lie alike.
+static void find_block(struct ptx *p, const struct half_part *part)
+{
     PTX_FILL(p,
-             "    mul.lo.u32 %i, %n, $0;\n"
+             "    mul.lo.u32 %i, %copier, $0;\n"
              "    and.b32 %i, %i, 0xfffffffc;\n"
              "    add.u32 %i, %i, %raw;\n"
-             "    and.b32 %j, %n, 1;\n"
+             "    and.b32 %j, %copier, 1;\n"
              "    setp.ne.u32 %odd, %j, 0;\n"
              "    selp.b32 %pick, 0x7654, 0x5432, %odd;\n"
              "    selp.b32 %pick_d, 0x3232, 0x1010, %odd;\n",
-             bytes);
+             block_bytes(part));
+}
+
+// Loads the block that is `blocks` blocks behind the thread's first: %d is a pair of its scale, %w0 on its quants.
+static void load_block(struct ptx *p, const struct half_part *part, uint32_t blocks)
+{
+    const uint32_t words = block_bytes(part) / 4;
     for (uint32_t i = 0; i <= words; i++)
-        PTX_FILL(p, "    ld.shared.u32 %w$0, [%i+$1];\n", i, 4 * i);
+        PTX_FILL(p, "    ld.shared.u32 %w$0, [%i+$1];\n", i, 4 * i + blocks * block_bytes(part));
     PTX_LINES(p, "    prmt.b32 %d, %w0, %w0, %pick_d;\n");
     for (uint32_t i = 0; i < words; i++)
         PTX_FILL(p, "    prmt.b32 %w$0, %w$0, %w$1, %pick;\n", i, i + 1);
@@ -178,28 +189,40 @@ static void block_to_halves(struct ptx *p, const struct half_part *part)
     }
 }
 
+// Sets %dst to the place of the block that is `blocks` blocks behind the thread's first, and returns what is to be added to
+// it. Where the blocks of a thread are in the same columns of their rows, %dst is the place of the first one.
+static uint32_t find_halves(struct ptx *p, const struct half_shape *s, const struct half_part *part, uint32_t blocks)
+{
+    const uint32_t per_row = part->dim / 32;
+    const bool alike = s->copiers % per_row == 0;
+    if (!alike || !blocks)
+        PTX_FILL(p,
+                 "    add.u32 %n, %copier, $2;\n"
+                 "    div.u32 %dst, %n, $0;\n"
+                 "    mul.lo.u32 %j, %dst, $0;\n"
+                 "    sub.u32 %j, %n, %j;\n"
+                 "    mad.lo.u32 %dst, %dst, $1, %work;\n"
+                 "    mad.lo.u32 %dst, %j, 64, %dst;\n",
+                 per_row, part->stride, blocks);
+    return alike ? blocks / per_row * part->stride : 0;
+}
+
 void half_convert(struct ptx *p, const struct half_shape *s, const struct half_part *part, uint32_t rows,
                   uint32_t label)
 {
-    const uint32_t per_row = part->dim / 32, blocks = rows * per_row;
+    const uint32_t blocks = rows * (part->dim / 32);
+    find_block(p, part);
     for (uint32_t at = 0; at < blocks; at += s->copiers) {
-        PTX_FILL(p, "    add.u32 %n, %copier, $0;\n", at);
         if (at + s->copiers > blocks)
             PTX_FILL(p,
-                     "    setp.ge.u32 %in, %n, $0;\n"
+                     "    setp.ge.u32 %in, %copier, $0;\n"
                      "    @%in bra CONVERTED$1;\n",
-                     blocks, label);
-        load_block(p, part);
-        PTX_FILL(p,
-                 "    div.u32 %i, %n, $0;\n"
-                 "    mul.lo.u32 %j, %i, $0;\n"
-                 "    sub.u32 %j, %n, %j;\n"
-                 "    mad.lo.u32 %dst, %i, $1, %work;\n"
-                 "    mad.lo.u32 %dst, %j, 64, %dst;\n",
-                 per_row, part->stride);
+                     blocks - at, label);
+        load_block(p, part, at);
+        const uint32_t to = find_halves(p, s, part, at);
         block_to_halves(p, part);
         for (uint32_t i = 0; i < 4; i++)
-            PTX_FILL(p, "    st.shared.v4.b32 [%dst+$0], {%h$1, %h$2, %h$3, %h$4};\n", 16 * i, 4 * i, 4 * i + 1,
+            PTX_FILL(p, "    st.shared.v4.b32 [%dst+$0], {%h$1, %h$2, %h$3, %h$4};\n", to + 16 * i, 4 * i, 4 * i + 1,
                      4 * i + 2, 4 * i + 3);
     }
     if (blocks % s->copiers)

@@ -22,7 +22,7 @@
 #include "kernels/ptx/emit_attend_half.h"
 #include "kernels/ptx/emit_attend_rows.h"
 
-enum { WARPS = 4, THREADS = 32 * WARPS, PRODUCTS_MOST = 1024, RING_MOST = 8, STEPS = 2 * HALF_UNITS };
+enum { WARPS = 4, THREADS = 32 * WARPS, PRODUCTS_MOST = 1024, RING_MOST = 8 };
 
 // The numbers of heads in shared memory, [warp][16 heads] each: of its page the largest score, what the sums before it are
 // multiplied by, the sum of its weights; and the largest score of the split up to it.
@@ -34,6 +34,9 @@ struct half_rows {
     struct attend_shape fold;       // for emit_attend_fold.c
     uint32_t products;              // bytes of the products of a page: [head][dim and 8 more]
     uint32_t unit, ring, converted; // bytes of a unit of the ring, units of a ring, bytes of a unit that became f16
+    uint32_t slabs, slab;           // parts of the values that follow each other; elements of one
+    uint32_t steps;                 // units of a page: of keys, then of each part of the values
+    bool recalls;                   // long heads: places are computed again and again
     uint32_t query;                 // bytes of the fragments of queries in shared memory; 0: they are in registers
 };
 
@@ -51,6 +54,9 @@ static struct half_rows shape_of(const struct ptx_attend *a)
     s.h.blocks = f->blocks = ptx_tiles(group, most);
     s.h.heads = f->heads = ptx_tiles(group, f->blocks);
     s.h.rows = s.h.heads > 8 ? 2 : 1;
+    s.slabs = a->v.dim > 128 ? 2 : 1;
+    s.slab = a->v.dim / s.slabs;
+    s.steps = HALF_UNITS * (1 + s.slabs);
     for (f->wide = 32; f->wide < THREADS && f->wide < a->v.dim;)
         f->wide *= 2;
     f->groups = THREADS / f->wide;
@@ -62,6 +68,7 @@ static struct half_rows shape_of(const struct ptx_attend *a)
     s.products = 4 * s.h.heads * (a->v.dim + 8);
     s.unit = MAX(unit_bytes(&s.h.k), unit_bytes(&s.h.v));
     s.converted = HALF_UNIT * MAX(s.h.k.converted ? s.h.k.stride : 0, s.h.v.converted ? s.h.v.stride : 0);
+    s.recalls = MAX(a->k.dim, a->v.dim) > 128;
     s.query = a->k.dim > 128 ? 32 * a->k.dim : 0;
     s.ring = (HALF_SHARED - 2048 - s.query) / WARPS - s.products - s.converted;
     s.ring = MIN(s.ring / s.unit, (uint32_t)RING_MOST);
@@ -107,7 +114,7 @@ static void declare(struct ptx *p, const struct ptx_attend *a, const struct half
              "    .reg .pred %more, %alone, %live, %has_page, %has_next, %writes;\n"
              "    .reg .u32 %thread, %head, %block, %head_kv, %column, %group, %low, %low_page, %last_page, %end_page;\n"
              "    .reg .u32 %shift, %split, %first_split, %splits, %z, %lanes, %near, %reds, %mine, %pages, %ring;\n"
-             "    .reg .u32 %ring_end, %put, %get, %products, %queries;\n"
+             "    .reg .u32 %ring_end, %put, %get, %products, %queries, %nothing;\n"
              "    .reg .s32 %next_valid;\n"
              "    .reg .u64 %pq, %py, %pk, %pv, %next_k, %next_v, %page_at, %part;\n"
              "    .reg .f32 %new, %worth, %value, %pt0, %pt1, %pt2, %pt3;\n"
@@ -116,20 +123,19 @@ static void declare(struct ptx *p, const struct ptx_attend *a, const struct half
              "    .reg .f32 %c<$3>;\n"
              "    .reg .pred %has<$1>, %column_live<$4>, %has_row<2>;\n"
              "    .shared .align 16 .b8 numbers[$5];\n",
-             s->query ? 4 : a->k.dim / 4, s->fold.per_group, s->fold.per_group * s->fold.each, a->v.dim / 2, s->fold.each,
-             NUMBER_BYTES * NUMBERS);
+             s->query ? 4 : a->k.dim / 4, s->fold.per_group, s->fold.per_group * s->fold.each, s->slab / 2, s->fold.each,
+             NUMBER_BYTES * NUMBERS + 16);
 }
 
 // ---- places
 
-// Sets the CTA's heads, the thread's heads and columns of the sums, and its addresses in shared memory.
+// Sets the CTA's heads, the thread's heads and columns of the sums, and its addresses in shared memory. All follow from
+// %thread and %block, the CTA's y.
 static void find_places(struct ptx *p, const struct ptx_attend *a, const struct half_rows *s)
 {
     const struct attend_shape *f = &s->fold;
-    PTX_LINES(p, "    mov.u32 %thread, %tid.x;\n");
     half_places(p, &s->h);
     PTX_FILL(p,
-             "    mov.u32 %block, %ctaid.y;\n"
              "    div.u32 %head_kv, %block, $0;\n"
              "    mul.lo.u32 %i, %head_kv, $0;\n"
              "    sub.u32 %block, %block, %i;\n"
@@ -165,6 +171,22 @@ static void find_places(struct ptx *p, const struct ptx_attend *a, const struct 
                  "    add.u32 %i, %column, $1;\n"
                  "    setp.lt.u32 %column_live$0, %i, $2;\n",
                  j, j * f->wide, a->v.dim);
+}
+
+// Computes the places again, from numbers that ptxas does not know: so registers that products need do not keep them.
+static void recall_places(struct ptx *p, const struct ptx_attend *a, const struct half_rows *s)
+{
+    if (!s->recalls)
+        return;
+    PTX_FILL(p,
+             "    mov.u32 %i, numbers;\n"
+             "    ld.shared.u32 %nothing, [%i+$0];\n" // 0
+             "    mov.u32 %thread, %tid.x;\n"
+             "    add.u32 %thread, %thread, %nothing;\n"
+             "    mov.u32 %block, %ctaid.y;\n"
+             "    add.u32 %block, %block, %nothing;\n",
+             NUMBER_BYTES * NUMBERS);
+    find_places(p, a, s);
 }
 
 // Sets the totals to what they are before the first split.
@@ -223,25 +245,30 @@ static void load_queries(struct ptx *p, const struct ptx_attend *a, const struct
                  r, 8 * r, s->h.heads, s->h.group);
         half_query(p, a, r, true);
     }
+    PTX_LINES(p, "    setp.eq.u32 %in, %thread, %lane;\n"); // warp 0
     for (uint32_t step = 0; s->query && step < a->k.dim / 16; step++)
         PTX_FILL(p,
-                 "    setp.eq.u32 %in, %warp, 0;\n"
                  "    @%in st.shared.v4.b32 [%queries+$0], {%q$1, %q$2, %q$3, %q$4};\n",
                  512 * step, 4 * step, 4 * step + 1, 4 * step + 2, 4 * step + 3);
     PTX_LINES(p, "    }\n");
-    if (s->query)
-        PTX_LINES(p, "    bar.sync 0;\n");
+    if (s->recalls)
+        PTX_FILL(p,
+                 "    mov.u32 %nothing, 0;\n"
+                 "    setp.eq.u32 %in, %thread, 0;\n"
+                 "    @%in st.shared.u32 [%reds+$0], %nothing;\n"
+                 "    bar.sync 0;\n",
+                 NUMBER_BYTES * NUMBERS);
 }
 
 // ---- the ring
 
-// Begins to copy step `step` of a page: units 0 to 3 of its keys, 4 to 7 of its values; from 8 on those of the next page of
-// the warp. Then goes on to the next place of the ring.
+// Begins to copy step `step` of a page: units 0 to 3 of its keys, then those of its values, once for each part; and then
+// those of the next page of the warp. Then goes on to the next place of the ring.
 static void bring(struct ptx *p, const struct half_rows *s, uint32_t step, uint32_t label)
 {
-    const bool next = step >= STEPS;
-    const uint32_t unit = step % STEPS % HALF_UNITS;
-    const bool values = step % STEPS >= HALF_UNITS;
+    const bool next = step >= s->steps;
+    const uint32_t unit = step % HALF_UNITS;
+    const bool values = step % s->steps >= HALF_UNITS;
     PTX_LINES(p, "    mov.u32 %to, %put;\n");
     if (next)
         PTX_FILL(p, "    @!%has_next bra.uni BROUGHT$0;\n", label);
@@ -264,6 +291,18 @@ static void bring(struct ptx *p, const struct half_rows *s, uint32_t step, uint3
              s->unit);
 }
 
+// Lets the conversion of a unit of a long head depend on the products with the unit before it (%nothing is 0). Otherwise
+// ptxas loads all fragments of the one, then converts the other, and has too few registers for both.
+static void after_products(struct ptx *p, uint32_t step)
+{
+    if (step >= HALF_UNITS)
+        PTX_LINES(p, "    mov.b32 %i, %c0;\n");
+    else
+        PTX_FILL(p, "    mov.b32 %i, %s$0;\n", 8 * (step - 1));
+    PTX_LINES(p, "    and.b32 %i, %i, %nothing;\n"
+                 "    add.u32 %raw, %raw, %i;\n");
+}
+
 // Waits for a unit and sets %take to the lane's place in it, as f16. The place of the unit before it becomes free, and the
 // unit that follows the ones in flight is begun.
 static void take(struct ptx *p, const struct half_rows *s, uint32_t step)
@@ -277,6 +316,8 @@ static void take(struct ptx *p, const struct half_rows *s, uint32_t step)
     bring(p, s, step + s->ring - 1, step);
     if (part->converted) {
         PTX_LINES(p, "    mov.u32 %raw, %get;\n");
+        if (s->recalls && step % HALF_UNITS)
+            after_products(p, step);
         half_convert(p, &s->h, part, HALF_UNIT, step);
         PTX_LINES(p, "    bar.warp.sync 0xffffffff;\n"
                      "    mov.u32 %take, %work;\n");
@@ -338,15 +379,26 @@ static void begin_split(struct ptx *p, const struct ptx_attend *a, const struct 
 
 // ---- a round
 
+// Begins a round. Registers of scores get a value where the warp has no page: otherwise ptxas keeps them for what they never
+// hold from the beginning of the kernel on.
+static void begin_round(struct ptx *p)
+{
+    PTX_LINES(p, "ROUND:\n"
+                 "    mov.f32 %part0, 0fFF800000;\n"
+                 "    mov.f32 %part1, 0fFF800000;\n"
+                 "    @%has_page bra.uni SCORES;\n");
+    for (uint32_t i = 0; i < 32; i++)
+        PTX_FILL(p, "    mov.f32 %s$0, %nil;\n", i);
+    PTX_LINES(p, "    bra.uni SCORED;\n"
+                 "SCORES:\n");
+}
+
 // The scores of the warp's page, and the largest one of each head. %next_valid is the last slot of the page that the row
 // sees, and may be behind its end.
 static void page_scores(struct ptx *p, const struct ptx_attend *a, const struct half_rows *s)
 {
+    begin_round(p);
     PTX_FILL(p,
-             "ROUND:\n"
-             "    mov.f32 %part0, 0fFF800000;\n"
-             "    mov.f32 %part1, 0fFF800000;\n"
-             "    @!%has_page bra.uni SCORED;\n"
              "    add.u32 %i, %entry, %warp;\n"
              "    shl.b32 %base, %i, 6;\n"
              "    add.u32 %i, %i, $0;\n"
@@ -358,6 +410,7 @@ static void page_scores(struct ptx *p, const struct ptx_attend *a, const struct 
     PTX_FILL(p, PAGE_OF_WARP("%next_k", "%next_v", "16"), a->k.page_bytes, KV_PAGE * s->h.k.row, a->k.offset,
              KV_PAGE * s->h.v.row, a->v.offset);
     PTX_LINES(p, "PAGE:\n");
+    recall_places(p, a, s);
     for (uint32_t u = 0; u < HALF_UNITS; u++) {
         take(p, s, u);
         for (uint32_t step = 0; step < a->k.dim / 16; step++) {
@@ -401,22 +454,13 @@ static void round_tops(struct ptx *p, const struct half_rows *s)
     }
 }
 
-// The products of the page's weights and values, which go to shared memory with the numbers of the heads.
-static void page_values(struct ptx *p, const struct ptx_attend *a, const struct half_rows *s)
+// The products of the page's weights with one part of the values, which go to shared memory.
+static void slab_values(struct ptx *p, const struct ptx_attend *a, const struct half_rows *s, uint32_t slab)
 {
-    round_tops(p, s);
-    PTX_LINES(p, "    @!%has_page bra.uni MULTIPLIED;\n");
-    half_weights(p, &s->h);
-    for (uint32_t r = 0; r < s->h.rows; r++)
-        PTX_FILL(p,
-                 "    @%writes st.shared.f32 [%mine+$1], %keep$0;\n"
-                 "    @%writes st.shared.f32 [%mine+$2], %part$0;\n"
-                 "    @%writes st.shared.f32 [%mine+$3], %new$0;\n",
-                 r, number_at(PAGE_KEEP) + 32 * r, number_at(PAGE_SUM) + 32 * r, number_at(SPLIT_TOP) + 32 * r);
     for (uint32_t u = 0; u < HALF_UNITS; u++) {
-        take(p, s, HALF_UNITS + u);
-        for (uint32_t n = 0; n < a->v.dim / 16; n++)
-            half_values(p, 8 * n, u, 32 * n, !u);
+        take(p, s, HALF_UNITS * (1 + slab) + u);
+        for (uint32_t n = 0; n < s->slab / 16; n++)
+            half_values(p, 8 * n, u, 32 * n + 2 * s->slab * slab, !u);
     }
     PTX_FILL(p,
              "    mad.lo.u32 %dst, %g, $0, %products;\n"
@@ -427,10 +471,27 @@ static void page_values(struct ptx *p, const struct ptx_attend *a, const struct 
                  "    add.u32 %i, %g, $0;\n"
                  "    setp.lt.u32 %in, %i, $1;\n",
                  8 * r, s->h.heads);
-        for (uint32_t n = 0; n < a->v.dim / 8; n++)
-            PTX_FILL(p, "    @%in st.shared.v2.f32 [%dst+$0], {%c$1, %c$2};\n", 32 * r * (a->v.dim + 8) + 32 * n,
-                     4 * n + 2 * r, 4 * n + 2 * r + 1);
+        for (uint32_t n = 0; n < s->slab / 8; n++)
+            PTX_FILL(p, "    @%in st.shared.v2.f32 [%dst+$0], {%c$1, %c$2};\n",
+                     32 * r * (a->v.dim + 8) + 32 * n + 4 * s->slab * slab, 4 * n + 2 * r, 4 * n + 2 * r + 1);
     }
+}
+
+// The weights of the page, whose numbers go to shared memory, and their products with the values.
+static void page_values(struct ptx *p, const struct ptx_attend *a, const struct half_rows *s)
+{
+    recall_places(p, a, s);
+    round_tops(p, s);
+    PTX_LINES(p, "    @!%has_page bra.uni MULTIPLIED;\n");
+    half_weights(p, &s->h);
+    for (uint32_t r = 0; r < s->h.rows; r++)
+        PTX_FILL(p,
+                 "    @%writes st.shared.f32 [%mine+$1], %keep$0;\n"
+                 "    @%writes st.shared.f32 [%mine+$2], %part$0;\n"
+                 "    @%writes st.shared.f32 [%mine+$3], %new$0;\n",
+                 r, number_at(PAGE_KEEP) + 32 * r, number_at(PAGE_SUM) + 32 * r, number_at(SPLIT_TOP) + 32 * r);
+    for (uint32_t slab = 0; slab < s->slabs; slab++)
+        slab_values(p, a, s, slab);
     PTX_LINES(p, "MULTIPLIED:\n"
                  "    bar.sync 0;\n");
 }
@@ -467,6 +528,7 @@ static void add_page(struct ptx *p, const struct ptx_attend *a, const struct hal
 // Adds the pages of the round in order, and goes on with the next round of the split.
 static void end_round(struct ptx *p, const struct ptx_attend *a, const struct half_rows *s)
 {
+    recall_places(p, a, s);
     for (uint32_t warp = 0; warp < WARPS; warp++) {
         PTX_FILL(p,
                  "    add.u32 %i, %entry, $0;\n"
@@ -495,6 +557,8 @@ void half_attend_rows(struct ptx *p, const struct ptx_attend *a, struct ptx_laun
     if (a->form == PTX_ATTEND_LONE)
         attend_leave_runs(p, a);
     attend_find_splits(p, a);
+    PTX_LINES(p, "    mov.u32 %thread, %tid.x;\n"
+                 "    mov.u32 %block, %ctaid.y;\n");
     find_places(p, a, &s);
     load_queries(p, a, &s);
     begin_totals(p, a, &s.fold);

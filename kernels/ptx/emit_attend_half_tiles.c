@@ -3,8 +3,9 @@
 // more (prompts). The CTA processes the runs of its tile in turn: two or more rows at consecutive positions of one sequence.
 //
 // Grid: x the tile of rows, y the KV head (times the blocks of its query heads). A CTA has 128 pairs of a row and a query
-// head, 16 of them for each of its 8 warps; with heads of more than 128 elements 64 pairs and 4 warps. For each page that a
-// row of the run sees, each warp multiplies its queries with all keys, makes weights of the scores in registers, and
+// head, 16 of them for each of its 8 warps. With values of more than 128 elements it has 64 pairs, and two warps have the
+// same 16: both compute all scores, and each multiplies half of the elements of the values, as the sums of all of them
+// would take all registers. For each page that a row of the run sees, each warp multiplies its queries with all keys, makes weights of the scores in registers, and
 // multiplies them with all values. Pages go to shared memory once for all warps, by cp.async: the values while the scores
 // are computed, the keys of the next page while the values are multiplied. Rows of blocks are copied as they are, and all
 // threads convert them to f16 before they are multiplied.
@@ -23,7 +24,8 @@
 
 struct half_tile {
     struct half_shape h;
-    uint32_t warps, pairs, rows;           // pairs of a row and a query head of a CTA; rows of a tile
+    uint32_t pairs, rows;                  // pairs of a row and a query head of a CTA; rows of a tile
+    uint32_t slabs, slab;                  // parts of the values, of different warps; elements of one
     bool queries_shared;                   // the fragments of queries are in shared memory
     uint32_t k_at, v_at, raw, work, query; // byte offsets in shared memory; k_at and v_at: where copies go
     uint32_t shared;                       // bytes
@@ -46,12 +48,13 @@ static void place(struct half_tile *t, const struct half_part *part, uint32_t *a
     *at = t->raw;
 }
 
-static struct half_tile tile_of(const struct ptx_attend *a)
+// The tile of `pairs` pairs.
+static struct half_tile tile_with(const struct ptx_attend *a, uint32_t pairs)
 {
-    struct half_tile t = {.h = {.k = half_part_of(&a->k), .v = half_part_of(&a->v), .rows = 2}};
-    t.warps = MAX(a->k.dim, a->v.dim) > 128 ? 4 : 8;
-    t.pairs = 16 * t.warps;
-    t.h.copiers = 32 * t.warps;
+    struct half_tile t = {.h = {.k = half_part_of(&a->k), .v = half_part_of(&a->v), .rows = 2}, .pairs = pairs};
+    t.slabs = a->v.dim > 128 ? 2 : 1;
+    t.slab = a->v.dim / t.slabs;
+    t.h.copiers = 2 * t.pairs * t.slabs;
     t.h.group = a->heads / a->heads_kv;
     t.h.blocks = ptx_tiles(t.h.group, t.pairs / 2);
     t.h.heads = ptx_tiles(t.h.group, t.h.blocks);
@@ -62,6 +65,12 @@ static struct half_tile tile_of(const struct ptx_attend *a)
     t.query = t.shared;
     t.shared += t.queries_shared ? 2 * t.pairs * a->k.dim : 0;
     return t;
+}
+
+static struct half_tile tile_of(const struct ptx_attend *a)
+{
+    const struct half_tile t = tile_with(a, a->v.dim > 128 ? 64 : 128);
+    return t.shared > HALF_SHARED - 1024 ? tile_with(a, 64) : t;
 }
 
 uint32_t half_attend_tile(const struct ptx_attend *a)
@@ -96,13 +105,13 @@ static void declare(struct ptx *p, const struct ptx_attend *a, const struct half
              "    .reg .u32 %thread, %head_kv, %block, %first_row, %end_row, %run, %length, %there_n;\n"
              "    .reg .u32 %low, %last_low, %shift, %last_position, %last_page, %split_base, %top_of_page;\n"
              "    .reg .u32 %pair, %pair_row<2>, %pair_head<2>, %position_of, %low_of, %at_position<2>, %at_low<2>;\n"
-             "    .reg .u32 %stage, %queries, %next_page;\n"
+             "    .reg .u32 %stage, %queries, %next_page, %team, %slab;\n"
              "    .reg .u64 %positions, %tables, %py<2>, %page_at;\n"
              "    .reg .f32 %ttop<2>, %tsum<2>, %keep_total<2>, %worth<2>, %e0, %e1;\n"
              "    .reg .f32 %o<$0>, %c<16>;\n"
              "    .reg .b32 %q<$1>;\n"
              "    .shared .align 16 .b8 joined[$2];\n",
-             a->v.dim / 2, t->queries_shared ? 4 : a->k.dim / 4, 4 * (t->rows + 1));
+             t->slab / 2, t->queries_shared ? 4 : a->k.dim / 4, 4 * (t->rows + 1));
 }
 
 // ---- a run
@@ -140,7 +149,7 @@ static void begin_run(struct ptx *p, const struct ptx_attend *a, const struct ha
 static void find_pair(struct ptx *p, const struct ptx_attend *a, const struct half_tile *t, uint32_t r)
 {
     PTX_FILL(p,
-             "    mad.lo.u32 %pair, %warp, 16, %g;\n"
+             "    mad.lo.u32 %pair, %team, 16, %g;\n"
              "    add.u32 %pair, %pair, $1;\n"
              "    div.u32 %i, %pair, $2;\n"
              "    mul.lo.u32 %j, %i, $2;\n"
@@ -179,8 +188,9 @@ static void find_pair(struct ptx *p, const struct ptx_attend *a, const struct ha
              PTX_ADDRESS("%py$0", "y")
              "    mad.wide.u32 %py$0, %pair_row$0, $1, %py$0;\n"
              "    mad.wide.u32 %py$0, %pair_head$0, $2, %py$0;\n"
-             "    mad.wide.u32 %py$0, %col, 8, %py$0;\n",
-             r, 4 * a->heads * a->v.dim, 4 * a->v.dim);
+             "    mad.wide.u32 %py$0, %col, 8, %py$0;\n"
+             "    mad.wide.u32 %py$0, %slab, $3, %py$0;\n",
+             r, 4 * a->heads * a->v.dim, 4 * a->v.dim, 4 * t->slab);
 }
 
 static void load_queries(struct ptx *p, const struct ptx_attend *a, const struct half_tile *t)
@@ -202,11 +212,13 @@ static void load_queries(struct ptx *p, const struct ptx_attend *a, const struct
                  r, 4 * a->heads * a->k.dim, 4 * a->k.dim);
         half_query(p, a, r, false);
     }
+    if (t->queries_shared)
+        PTX_LINES(p, "    setp.eq.u32 %in, %slab, 0;\n");
     for (uint32_t step = 0; t->queries_shared && step < steps; step++)
-        PTX_FILL(p, "    st.shared.v4.b32 [%queries+$0], {%q$1, %q$2, %q$3, %q$4};\n", 512 * step, 4 * step,
+        PTX_FILL(p, "    @%in st.shared.v4.b32 [%queries+$0], {%q$1, %q$2, %q$3, %q$4};\n", 512 * step, 4 * step,
                  4 * step + 1, 4 * step + 2, 4 * step + 3);
     PTX_LINES(p, "    }\n");
-    for (uint32_t i = 0; i < a->v.dim / 2; i++) // behind the queries, which need these registers
+    for (uint32_t i = 0; i < t->slab / 2; i++) // behind the queries, which need these registers
         PTX_FILL(p, "    mov.f32 %o$0, 0f00000000;\n", i);
 }
 
@@ -310,9 +322,9 @@ static void page_values(struct ptx *p, const struct ptx_attend *a, const struct 
              a->k.page_bytes);
     copy_page(p, a, t, false);
     PTX_LINES(p, "LAST:\n");
-    for (uint32_t n = 0; n < a->v.dim / 16; n++) {
+    for (uint32_t n = 0; n < t->slab / 16; n++) {
         const uint32_t c = n % 2 * 8;
-        if (n && a->v.dim > 128) // lest ptxas begin so many products at once that it has no registers for them
+        if (n && t->queries_shared) // lest ptxas begin so many products at once that it has no registers for them
             PTX_LINES(p, "    bar.warp.sync 0xffffffff;\n");
         for (uint32_t u = 0; u < HALF_UNITS; u++)
             half_values(p, c, u, HALF_UNIT * u * t->h.v.stride + 32 * n, !u);
@@ -344,9 +356,9 @@ static void fold_pair(struct ptx *p, uint32_t r)
 }
 
 // Adds the split to the totals in y, which are zero before the first split and become the result with the last.
-static void fold_values(struct ptx *p, const struct ptx_attend *a)
+static void fold_values(struct ptx *p, const struct half_tile *t)
 {
-    for (uint32_t n = 0; n < a->v.dim / 8; n++)
+    for (uint32_t n = 0; n < t->slab / 8; n++)
         for (uint32_t r = 0; r < 2; r++) {
             const uint32_t o = 4 * n + 2 * r;
             PTX_FILL(p,
@@ -365,7 +377,7 @@ static void fold_values(struct ptx *p, const struct ptx_attend *a)
         }
 }
 
-static void end_page(struct ptx *p, const struct ptx_attend *a)
+static void end_page(struct ptx *p, const struct half_tile *t)
 {
     PTX_LINES(p, "    add.u32 %i, %entry, 1;\n"
                  "    shr.u32 %j, %i, %shift;\n"
@@ -387,7 +399,7 @@ static void end_page(struct ptx *p, const struct ptx_attend *a)
                  "    @%begins setp.ne.u32 %goes_on$0, %run, %run;\n",
                  r);
     }
-    fold_values(p, a);
+    fold_values(p, t);
     PTX_LINES(p, "    setp.ne.u32 %begins, %run, %run;\n"
                  "    }\n"
                  "FOLDED:\n"
@@ -404,11 +416,14 @@ void half_attend_tiles(struct ptx *p, const struct ptx_attend *a, struct ptx_lau
     attend_find_runs(p, a, t.rows, t.h.blocks, t.h.heads);
     half_places(p, &t.h);
     PTX_FILL(p,
+             "    and.b32 %team, %warp, $2;\n"
+             "    div.u32 %slab, %warp, $3;\n"
+             "    mad.lo.u32 %lane_v, %slab, $4, %lane_v;\n"
              "    mov.u32 %stage, stage;\n"
-             "    mad.lo.u32 %queries, %warp, $0, %stage;\n"
+             "    mad.lo.u32 %queries, %team, $0, %stage;\n"
              "    mad.lo.u32 %queries, %lane, 16, %queries;\n"
              "    add.u32 %queries, %queries, $1;\n",
-             32 * a->k.dim, t.query);
+             32 * a->k.dim, t.query, t.pairs / 16 - 1, t.pairs / 16, 2 * t.slab);
     begin_run(p, a, &t);
     begin_pages(p, a, &t);
     for (uint32_t r = 0; r < 2; r++)
@@ -417,7 +432,7 @@ void half_attend_tiles(struct ptx *p, const struct ptx_attend *a, struct ptx_lau
     page_scores(p, a, &t);
     page_weights(p, &t);
     page_values(p, a, &t);
-    end_page(p, a);
+    end_page(p, &t);
     PTX_FILL(p,
              "RUN_END:\n"
              "    add.u32 %run, %run, %length;\n"
