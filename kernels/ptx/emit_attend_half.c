@@ -9,7 +9,7 @@ static bool part_fits(const struct ptx_kv *kv)
 {
     bool known = kv->type == DT_F16 || kv->type == DT_Q8_0 || kv->type == DT_Q4_0;
     bool rows = !kv->row_dim || (kv->type == DT_F16 && kv->row_dim % 8 == 0);
-    return known && rows && kv->dim % 16 == 0 && kv->dim <= 256;
+    return known && rows && kv->dim % 16 == 0 && kv->dim <= (kv->type == DT_F16 ? 256 : 128);
 }
 
 bool ptx_attend_takes_halves(const struct ptx_attend *a, uint32_t target)

@@ -291,18 +291,6 @@ static void bring(struct ptx *p, const struct half_rows *s, uint32_t step, uint3
              s->unit);
 }
 
-// Lets the conversion of a unit of a long head depend on the products with the unit before it (%nothing is 0). Otherwise
-// ptxas loads all fragments of the one, then converts the other, and has too few registers for both.
-static void after_products(struct ptx *p, uint32_t step)
-{
-    if (step >= HALF_UNITS)
-        PTX_LINES(p, "    mov.b32 %i, %c0;\n");
-    else
-        PTX_FILL(p, "    mov.b32 %i, %s$0;\n", 8 * (step - 1));
-    PTX_LINES(p, "    and.b32 %i, %i, %nothing;\n"
-                 "    add.u32 %raw, %raw, %i;\n");
-}
-
 // Waits for a unit and sets %take to the lane's place in it, as f16. The place of the unit before it becomes free, and the
 // unit that follows the ones in flight is begun.
 static void take(struct ptx *p, const struct half_rows *s, uint32_t step)
@@ -316,8 +304,6 @@ static void take(struct ptx *p, const struct half_rows *s, uint32_t step)
     bring(p, s, step + s->ring - 1, step);
     if (part->converted) {
         PTX_LINES(p, "    mov.u32 %raw, %get;\n");
-        if (s->recalls && step % HALF_UNITS)
-            after_products(p, step);
         half_convert(p, &s->h, part, HALF_UNIT, step);
         PTX_LINES(p, "    bar.warp.sync 0xffffffff;\n"
                      "    mov.u32 %take, %work;\n");

@@ -104,17 +104,26 @@ static void declare(struct ptx *p, const struct ptx_attend *a, const struct half
              "    .reg .pred %more, %here, %ends, %begins, %final, %fold<2>, %there<2>;\n"
              "    .reg .u32 %thread, %head_kv, %block, %first_row, %end_row, %run, %length, %there_n;\n"
              "    .reg .u32 %low, %last_low, %shift, %last_position, %last_page, %split_base, %top_of_page;\n"
-             "    .reg .u32 %pair, %pair_row<2>, %pair_head<2>, %position_of, %low_of, %at_position<2>, %at_low<2>;\n"
-             "    .reg .u32 %stage, %queries, %next_page, %team, %slab;\n"
+             "    .reg .u32 %pair, %pair_row<2>, %pair_head<2>, %position_of, %low_of, %at_position<2>;\n"
+             "    .reg .u32 %stage, %queries, %next_page, %team, %slab, %nothing;\n"
              "    .reg .u64 %positions, %tables, %py<2>, %page_at;\n"
              "    .reg .f32 %ttop<2>, %tsum<2>, %keep_total<2>, %worth<2>, %e0, %e1;\n"
              "    .reg .f32 %o<$0>, %c<16>;\n"
              "    .reg .b32 %q<$1>;\n"
-             "    .shared .align 16 .b8 joined[$2];\n",
+             "    .shared .align 16 .b8 joined[$2];\n"
+             "    .shared .align 16 .b8 the_run[32];\n",
              t->slab / 2, t->queries_shared ? 4 : a->k.dim / 4, 4 * (t->rows + 1));
 }
 
 // ---- a run
+
+// Loads what begin_run stored, and the last page of the run, so that registers need not keep it while products use them.
+static void recall_run(struct ptx *p)
+{
+    PTX_LINES(p, "    mov.u32 %i, the_run;\n"
+                 "    ld.shared.v4.u32 {%position, %last_position, %shift, %run}, [%i];\n"
+                 "    shr.u32 %last_page, %last_position, 6;\n");
+}
 
 // Begins the next run of two rows or more: %length rows from %row on, at %position to %last_position.
 static void begin_run(struct ptx *p, const struct ptx_attend *a, const struct half_tile *t)
@@ -130,23 +139,63 @@ static void begin_run(struct ptx *p, const struct ptx_attend *a, const struct ha
              "    ld.shared.u32 %j, [%i];\n"
              "    setp.ne.u32 %more, %j, 0;\n"
              "    @%more bra.uni NEIGHBOUR;\n"
+             "    mov.u32 %row, %ctaid.x;\n"
+             "    mad.lo.u32 %row, %row, $0, %run;\n"
+             "    add.u32 %run, %run, %length;\n"
              "    setp.lt.u32 %more, %length, 2;\n"
              "    @%more bra.uni RUN_END;\n"
-             "    mov.u32 %row, %ctaid.x;\n"
-             "    mad.lo.u32 %row, %row, $0, %run;\n" PTX_KV_TABLE "    add.u32 %last_position, %position, %length;\n"
+             PTX_ADDRESS("%step", "step") PTX_KV_TABLE
+             "    add.u32 %last_position, %position, %length;\n"
              "    sub.u32 %last_position, %last_position, 1;\n",
              t->rows);
     attend_low_of(p, a, ATTEND_LOW_FIRST);
-    attend_low_of(p, a, ATTEND_LOW_LAST);
     ATTEND_SPLIT(p, a, "%shift", "%position");
-    PTX_LINES(p, "    shr.u32 %last_page, %last_position, 6;\n"
-                 "    shr.u32 %entry, %low, 6;\n"
-                 "    setp.eq.u32 %begins, %run, %run;\n");
+    PTX_LINES(p, "    shr.u32 %entry, %low, 6;\n"
+                 "    setp.eq.u32 %begins, %run, %run;\n"
+                 "    mov.u32 %thread, %tid.x;\n"
+                 "    setp.eq.u32 %more, %thread, 0;\n"
+                 "    mov.u32 %i, the_run;\n"
+                 "    mov.u32 %n, 0;\n"
+                 "    @%more st.shared.v4.u32 [%i], {%position, %last_position, %shift, %run};\n"
+                 "    @%more st.shared.v4.u32 [%i+16], {%row, %length, %n, %n};\n");
 }
 
-// Sets what the lane's pair r is: %pair_row<r> of the run, %pair_head<r> of the group, whether it is there, and which
-// positions it sees. A pair that is not there is computed like the nearest one that is, and not stored.
-static void find_pair(struct ptx *p, const struct ptx_attend *a, const struct half_tile *t, uint32_t r)
+// Sets the places of the thread from %thread, and of the CTA from %block, its y.
+static void find_places(struct ptx *p, const struct ptx_attend *a, const struct half_tile *t)
+{
+    half_places(p, &t->h);
+    PTX_FILL(p,
+             "    and.b32 %team, %warp, $2;\n"
+             "    div.u32 %slab, %warp, $3;\n"
+             "    mad.lo.u32 %lane_v, %slab, $4, %lane_v;\n"
+             "    mov.u32 %stage, stage;\n"
+             "    mad.lo.u32 %queries, %team, $0, %stage;\n"
+             "    mad.lo.u32 %queries, %lane, 16, %queries;\n"
+             "    add.u32 %queries, %queries, $1;\n",
+             32 * a->k.dim, t->query, t->pairs / 16 - 1, t->pairs / 16, 2 * t->slab);
+    PTX_FILL(p,
+             "    div.u32 %head_kv, %block, $0;\n"
+             "    mul.lo.u32 %i, %head_kv, $0;\n"
+             "    sub.u32 %block, %block, %i;\n"
+             "    mul.lo.u32 %block, %block, $1;\n",
+             t->h.blocks, t->h.heads);
+}
+
+// Computes the places again, from numbers that ptxas does not know, so that registers need not keep them.
+static void recall_places(struct ptx *p, const struct ptx_attend *a, const struct half_tile *t)
+{
+    PTX_LINES(p, "    mov.u32 %i, the_run;\n"
+                 "    ld.shared.v4.u32 {%row, %length, %nothing, %nothing}, [%i+16];\n"
+                 "    mov.u32 %thread, %tid.x;\n"
+                 "    add.u32 %thread, %thread, %nothing;\n"
+                 "    mov.u32 %block, %ctaid.y;\n"
+                 "    add.u32 %block, %block, %nothing;\n");
+    find_places(p, a, t);
+}
+
+// Sets what the lane's pair r is: %pair_row<r> of the step, %pair_head<r>, whether it is there, and its position. A pair
+// that is not there is computed like the nearest one that is, and not stored.
+static void find_pair(struct ptx *p, const struct half_tile *t, uint32_t r)
 {
     PTX_FILL(p,
              "    mad.lo.u32 %pair, %team, 16, %g;\n"
@@ -164,13 +213,22 @@ static void find_pair(struct ptx *p, const struct ptx_attend *a, const struct ha
              "    min.u32 %pair_row$0, %i, %n;\n"
              "    min.u32 %j, %j, $1;\n"
              "    mad.lo.u32 %pair_head$0, %head_kv, $2, %j;\n"
-             "    add.u32 %position_of, %position, %pair_row$0;\n"
-             "    add.u32 %pair_row$0, %pair_row$0, %row;\n"
-             "    mov.u32 %at_position$0, %position_of;\n",
+             "    add.u32 %at_position$0, %position, %pair_row$0;\n"
+             "    add.u32 %pair_row$0, %pair_row$0, %row;\n",
              r, t->h.group - 1, t->h.group);
+}
+
+// Sets %low_of to the first position that the lane's pair r sees.
+static void low_of_pair(struct ptx *p, const struct ptx_attend *a, uint32_t r)
+{
+    PTX_FILL(p, "    mov.u32 %position_of, %at_position$0;\n", r);
     attend_low_of(p, a, ATTEND_LOW_PAIR);
+}
+
+// Clears the sums of the lane's pair r, and sets its totals to what they are before the first split.
+static void begin_pair(struct ptx *p, const struct ptx_attend *a, uint32_t r)
+{
     PTX_FILL(p,
-             "    mov.u32 %at_low$0, %low_of;\n"
              "    mov.f32 %top$0, 0fFF800000;\n"
              "    mov.f32 %sum$0, 0f00000000;\n"
              "    mov.f32 %ttop$0, 0fFF800000;\n"
@@ -184,13 +242,6 @@ static void find_pair(struct ptx *p, const struct ptx_attend *a, const struct ha
                  "    mul.rn.f32 %ttop$0, %ttop$0, 0f$x1;\n"
                  "    mov.f32 %tsum$0, 0f$x2;\n",
                  r, ptx_float_bits((float)LOG2_E), ptx_float_bits(HALF_ONE));
-    PTX_FILL(p,
-             PTX_ADDRESS("%py$0", "y")
-             "    mad.wide.u32 %py$0, %pair_row$0, $1, %py$0;\n"
-             "    mad.wide.u32 %py$0, %pair_head$0, $2, %py$0;\n"
-             "    mad.wide.u32 %py$0, %col, 8, %py$0;\n"
-             "    mad.wide.u32 %py$0, %slab, $3, %py$0;\n",
-             r, 4 * a->heads * a->v.dim, 4 * a->v.dim, 4 * t->slab);
 }
 
 static void load_queries(struct ptx *p, const struct ptx_attend *a, const struct half_tile *t)
@@ -270,7 +321,9 @@ static void page_scores(struct ptx *p, const struct ptx_attend *a, const struct 
 {
     PTX_LINES(p, "PAGE:\n"
                  "    .pragma \"nounroll\";\n");
+    recall_places(p, a, t);
     take_page(p, t, false);
+    recall_run(p);
     copy_page(p, a, t, true);
     PTX_LINES(p, "    add.u32 %i, %entry, 1;\n"
                  "    min.u32 %i, %i, %last_page;\n"
@@ -282,18 +335,22 @@ static void page_scores(struct ptx *p, const struct ptx_attend *a, const struct 
         for (uint32_t u = 0; u < HALF_UNITS; u++)
             half_score(p, t->queries_shared ? 0 : 4 * step, u, HALF_UNIT * u * t->h.k.stride + 32 * step, !step);
     }
+    recall_run(p);
+    attend_low_of(p, a, ATTEND_LOW_LAST);
     PTX_LINES(p, "    add.u32 %top_of_page, %base, 63;\n"
                  "    setp.ge.u32 %whole, %base, %last_low;\n"
                  "    setp.le.and.u32 %whole, %top_of_page, %position, %whole;\n"
                  "    shl.b32 %i, %col, 1;\n"
                  "    add.u32 %i, %i, %base;\n");
-    for (uint32_t r = 0; r < 2; r++)
+    for (uint32_t r = 0; r < 2; r++) {
+        low_of_pair(p, a, r);
         PTX_FILL(p,
                  "    setp.le.u32 %sees$0, %base, %at_position$0;\n"
-                 "    setp.ge.and.u32 %sees$0, %top_of_page, %at_low$0, %sees$0;\n"
+                 "    setp.ge.and.u32 %sees$0, %top_of_page, %low_of, %sees$0;\n"
                  "    sub.s32 %hi$0, %at_position$0, %i;\n"
-                 "    sub.s32 %lo$0, %at_low$0, %i;\n",
+                 "    sub.s32 %lo$0, %low_of, %i;\n",
                  r);
+    }
     half_tops(p, a, &t->h, 0);
 }
 
@@ -313,7 +370,9 @@ static void page_weights(struct ptx *p, const struct half_tile *t)
 // Adds the page to the sums, while the keys of the next page are copied. Pairs that see nothing of it keep theirs.
 static void page_values(struct ptx *p, const struct ptx_attend *a, const struct half_tile *t)
 {
+    recall_places(p, a, t);
     take_page(p, t, true);
+    recall_run(p);
     PTX_FILL(p,
              "    setp.eq.u32 %more, %entry, %last_page;\n"
              "    @%more bra.uni LAST;\n"
@@ -336,11 +395,12 @@ static void page_values(struct ptx *p, const struct ptx_attend *a, const struct 
 // ---- the end of a split
 
 // The factors of totals and split, of pairs that see some of it.
-static void fold_pair(struct ptx *p, uint32_t r)
+static void fold_pair(struct ptx *p, const struct ptx_attend *a, uint32_t r)
 {
+    low_of_pair(p, a, r);
     PTX_FILL(p,
              "    setp.le.u32 %fold$0, %split_base, %at_position$0;\n"
-             "    setp.ge.and.u32 %fold$0, %top_of_page, %at_low$0, %fold$0;\n"
+             "    setp.ge.and.u32 %fold$0, %top_of_page, %low_of, %fold$0;\n"
              "    max.f32 %other, %ttop$0, %top$0;\n"
              "    sub.rn.f32 %keep_total$0, %ttop$0, %other;\n"
              "    ex2.approx.ftz.f32 %keep_total$0, %keep_total$0;\n"
@@ -377,9 +437,12 @@ static void fold_values(struct ptx *p, const struct half_tile *t)
         }
 }
 
-static void end_page(struct ptx *p, const struct half_tile *t)
+static void end_page(struct ptx *p, const struct ptx_attend *a, const struct half_tile *t)
 {
-    PTX_LINES(p, "    add.u32 %i, %entry, 1;\n"
+    recall_run(p);
+    PTX_LINES(p, "    shl.b32 %top_of_page, %entry, 6;\n"
+                 "    add.u32 %top_of_page, %top_of_page, 63;\n"
+                 "    add.u32 %i, %entry, 1;\n"
                  "    shr.u32 %j, %i, %shift;\n"
                  "    shl.b32 %j, %j, %shift;\n"
                  "    setp.eq.u32 %ends, %i, %j;\n"
@@ -392,8 +455,17 @@ static void end_page(struct ptx *p, const struct half_tile *t)
                  "    shr.u32 %split_base, %entry, %shift;\n"
                  "    shl.b32 %split_base, %split_base, %shift;\n"
                  "    shl.b32 %split_base, %split_base, 6;\n");
+    recall_places(p, a, t);
     for (uint32_t r = 0; r < 2; r++) {
-        fold_pair(p, r);
+        find_pair(p, t, r);
+        PTX_FILL(p,
+                 PTX_ADDRESS("%py$0", "y")
+                 "    mad.wide.u32 %py$0, %pair_row$0, $1, %py$0;\n"
+                 "    mad.wide.u32 %py$0, %pair_head$0, $2, %py$0;\n"
+                 "    mad.wide.u32 %py$0, %col, 8, %py$0;\n"
+                 "    mad.wide.u32 %py$0, %slab, $3, %py$0;\n",
+                 r, 4 * a->heads * a->v.dim, 4 * a->v.dim, 4 * t->slab);
+        fold_pair(p, a, r);
         PTX_FILL(p,
                  "    mov.pred %goes_on$0, %there$0;\n"
                  "    @%begins setp.ne.u32 %goes_on$0, %run, %run;\n",
@@ -414,28 +486,21 @@ void half_attend_tiles(struct ptx *p, const struct ptx_attend *a, struct ptx_lau
     const struct half_tile t = tile_of(a);
     declare(p, a, &t);
     attend_find_runs(p, a, t.rows, t.h.blocks, t.h.heads);
-    half_places(p, &t.h);
-    PTX_FILL(p,
-             "    and.b32 %team, %warp, $2;\n"
-             "    div.u32 %slab, %warp, $3;\n"
-             "    mad.lo.u32 %lane_v, %slab, $4, %lane_v;\n"
-             "    mov.u32 %stage, stage;\n"
-             "    mad.lo.u32 %queries, %team, $0, %stage;\n"
-             "    mad.lo.u32 %queries, %lane, 16, %queries;\n"
-             "    add.u32 %queries, %queries, $1;\n",
-             32 * a->k.dim, t.query, t.pairs / 16 - 1, t.pairs / 16, 2 * t.slab);
     begin_run(p, a, &t);
+    PTX_LINES(p, "    mov.u32 %block, %ctaid.y;\n");
+    find_places(p, a, &t);
     begin_pages(p, a, &t);
-    for (uint32_t r = 0; r < 2; r++)
-        find_pair(p, a, &t, r);
+    for (uint32_t r = 0; r < 2; r++) {
+        find_pair(p, &t, r);
+        begin_pair(p, a, r);
+    }
     load_queries(p, a, &t);
     page_scores(p, a, &t);
     page_weights(p, &t);
     page_values(p, a, &t);
-    end_page(p, &t);
+    end_page(p, a, &t);
     PTX_FILL(p,
              "RUN_END:\n"
-             "    add.u32 %run, %run, %length;\n"
              "    setp.lt.u32 %more, %run, $0;\n" // rows beyond the step's last one are single rows, which are skipped
              "    @%more bra.uni RUN;\n"
              "    ret;\n"

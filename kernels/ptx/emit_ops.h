@@ -141,8 +141,9 @@ struct ptx_attend {
     uint32_t splits;
 };
 int ptx_emit_attend(struct ptx *p, const struct ptx_attend *a, struct ptx_launch *launch, struct error *err);
-// Returns whether tensor cores can do the products: from sm_80 on, with keys and values of F16, Q8_0 or Q4_0 whose heads
-// have up to 256 elements in multiples of 16, and a positive scale. `target` is the number of an architecture (80: sm_80).
+// Returns whether tensor cores can do the products: from sm_80 on, with a positive scale and heads whose elements are a
+// multiple of 16: up to 256 of F16 (of values above 128 a multiple of 32), up to 128 of Q8_0 or Q4_0, whose conversion
+// needs registers. `target` is the number of an architecture (80: sm_80).
 bool ptx_attend_takes_halves(const struct ptx_attend *a, uint32_t target);
 // Returns the number of splits that gives a GPU enough CTAs at one row: 16, 32 or 64.
 uint32_t ptx_attend_splits(uint32_t heads_kv);
