@@ -65,12 +65,13 @@ static inline double nmse(const float *a, const float *b, size_t n)
     return error / sum;
 }
 
-// Runs the ids through the graph, `chunk` a step, with an F32 cache, and brings out the logits of every row: -1 on an error.
-static inline int golden_run(struct machine *m, const struct graph *g, const struct logits *want, int chunk, float *out,
-                             struct error *err)
+// Runs the ids through the graph, `chunk` a step, with a cache of a type, and brings out the logits of every row: -1 on an
+// error.
+static inline int golden_run_cached(struct machine *m, const struct graph *g, const struct logits *want, int chunk,
+                                    enum dtype cache, float *out, struct error *err)
 {
     enum { PAGES = 64 };
-    struct compile_options o = {chunk, chunk, {DT_F32, DT_F32}, false, NULL};
+    struct compile_options o = {chunk, chunk, {cache, cache}, false, NULL};
     struct plan *plan = NULL;
     struct buffer *kv = NULL, *states = NULL;
     int n = want->n_tokens, status = -1;
@@ -120,6 +121,13 @@ done:
     free(from);
     free(to);
     return status;
+}
+
+// The same with an F32 cache.
+static inline int golden_run(struct machine *m, const struct graph *g, const struct logits *want, int chunk, float *out,
+                             struct error *err)
+{
+    return golden_run_cached(m, g, want, chunk, DT_F32, out, err);
 }
 
 #endif

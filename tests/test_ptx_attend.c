@@ -77,7 +77,14 @@ static uint64_t to_card(struct card *c, const void *data, size_t size)
     return at;
 }
 
-static struct card *card_new(struct heads h)
+// The scale of products of queries and keys: with the usual one the scores of random heads are about 1. Floats have their
+// errors tested with larger ones.
+static float scale_of(const struct heads *h, bool halves)
+{
+    return halves ? (float)(1 / sqrt(h->dim_k)) : 0.3f;
+}
+
+static struct card *card_new(struct heads h, bool halves)
 {
     struct card *c = calloc(1, sizeof(*c));
     cr_assert(c && (c->simt = simt_new()));
@@ -102,11 +109,12 @@ static struct card *card_new(struct heads h)
                                .heads_kv = h.n_kv,
                                .k = {(uint32_t)page, 0, h.dim_k, h.k_type, 0},
                                .v = {(uint32_t)page, (uint32_t)v_at, h.dim_v, h.v_type, h.keys_only ? h.dim_k : 0},
-                               .scale = 0.3f,
+                               .scale = scale_of(&h, halves),
                                .softcap = h.softcap,
                                .window = h.window,
                                .chunked = h.chunked,
                                .sinks = h.sinks != 0,
+                               .halves = halves,
                                .splits = h.splits};
     if (h.sinks != 0) {
         c->sinks = random_floats(&c->state, h.n, (double)h.sinks);
@@ -172,10 +180,10 @@ static void inputs_free(struct card *c, const struct inputs *in)
 #ifdef EVERY_ARCH
 static const int archs[] = {75, 80, 86, 89, 90, 100, 120};
 #else
-static const int archs[] = {75};
+static const int archs[] = {75, 80};
 #endif
 
-static void assemble(const char *text, size_t size)
+static void assemble(const char *text, size_t size, int lowest)
 {
     char folder[] = "/tmp/quern-ptx-XXXXXX", command[256], path[64], report[4096];
     cr_assert_not_null(mkdtemp(folder));
@@ -183,6 +191,8 @@ static void assemble(const char *text, size_t size)
     FILE *f = fopen(path, "w");
     cr_assert(f && fwrite(text, 1, size, f) == size && !fclose(f));
     for (size_t i = 0; i < COUNT_OF(archs); i++) {
+        if (archs[i] < lowest || (lowest == 75 && COUNT_OF(archs) == 2 && archs[i] > 75))
+            continue;
         snprintf(command, sizeof(command), "ptxas -v -arch=sm_%d -o %s/cubin %s 2>&1", archs[i], folder, path);
         FILE *out = popen(command, "r");
         cr_assert_not_null(out);
@@ -224,7 +234,7 @@ static void run(struct card *c, const struct inputs *in, enum ptx_attend_form fo
     // a bucket has more rows than the step
     uint32_t x = tiles ? (rows + 1 + ptx_attend_tile(&a) - 1) / ptx_attend_tile(&a) : rows + 1;
     cr_assert_eq(simt_launch(c->simt, kernel, (struct simt_dim){x, l.grid[1], tiles ? 1 : lanes},
-                             (struct simt_dim){l.block[0], 1, 1}, 0, args, n * 8, &c->err),
+                             (struct simt_dim){l.block[0], 1, 1}, l.shared, args, n * 8, &c->err),
                  0, "%s", c->err.text);
 }
 
@@ -282,48 +292,98 @@ static double score(const struct card *c, const float *q, const float *k)
     double s = 0;
     for (uint32_t d = 0; d < c->h.dim_k; d++)
         s += (double)q[d] * (double)k[d];
-    s *= 0.3f;
+    s *= (double)c->a.scale;
     return c->h.softcap > 0 ? (double)c->h.softcap * tanh(s / (double)c->h.softcap) : s;
+}
+
+// Largest relative errors: with floats scores of long keys are large, and so are the errors of their exponentials. Products
+// on tensor cores are compared by their squared errors: each of a query, a weight, and a key or value of a block is
+// rounded to 11 bits, which is 2e-4 of it on average over a binade. Scores of a deviation of 1.2 so have the error 2.4e-4
+// from their queries and once more from keys in blocks, and the sum of squares is at most 2.1e-7. N4 asks 1e-6.
+enum { ROW_OF_HALVES = 300 }; // in 1e-9
+struct errors {
+    double worst, largest; // of an element
+    double error, size;    // sums of squares
+};
+
+static struct errors errors_of_head(const struct card *c, const struct batch *r, int row, uint32_t head, const float *y)
+{
+    const struct heads *h = &c->h;
+    const size_t k_row = dtype_row_bytes(h->k_type, h->dim_k), v_row = v_row_bytes(h);
+    const int32_t position = r->positions[row];
+    const int32_t low = h->chunked  ? position - position % (int32_t)h->window
+                        : h->window ? MAX(0, position - (int32_t)h->window + 1)
+                                    : 0;
+    float q[4096], k[1024], v[1024];
+    fill_query(c, r->seqs[row], position, q);
+    double sum = c->sinks ? exp((double)c->sinks[head] - 60) : 0, o[1024] = {0};
+    for (int32_t at = low; at <= position; at++) {
+        const uint8_t *page = c->kv + (size_t)c->pages[r->seqs[row] * STRIDE + at / 64] * c->a.k.page_bytes;
+        size_t slot = head / (h->n / h->n_kv) * 64 + (size_t)at % 64;
+        dtype_decode[h->k_type](page + slot * k_row, k, h->dim_k);
+        dtype_decode[h->v_type](page + c->a.v.offset + slot * v_row, v, h->dim_v);
+        double w = exp(score(c, q + head * h->dim_k, k) - 60);
+        sum += w;
+        for (uint32_t d = 0; d < h->dim_v; d++)
+            o[d] += w * (double)v[d];
+    }
+    struct errors e = {0};
+    for (uint32_t d = 0; d < h->dim_v; d++) {
+        const double got = (double)y[((size_t)row * h->n + head) * h->dim_v + d], want = o[d] / sum;
+        cr_assert(isfinite(got), "row %d is %g", row, got);
+        e.worst = fmax(e.worst, fabs(got - want));
+        e.largest = fmax(e.largest, fabs(want));
+        e.error += (got - want) * (got - want);
+        e.size += want * want;
+    }
+    return e;
 }
 
 static void expect_near(const struct card *c, const struct batch *r, int row, const float *y)
 {
     const struct heads *h = &c->h;
-    size_t k_row = dtype_row_bytes(h->k_type, h->dim_k), v_row = v_row_bytes(h);
-    int32_t position = r->positions[row], low = h->window ? MAX(0, position - (int32_t)h->window + 1) : 0;
-    low = h->chunked ? position - position % (int32_t)h->window : low;
-    // Scores of long keys are large, and so are the errors of their exponentials.
     const double bound = 3e-6 * sqrt(MAX(h->dim_k, 64u) / 64.0);
-    float q[4096], k[1024], v[1024];
-    fill_query(c, r->seqs[row], position, q);
+    double error = 0, size = 0;
     for (uint32_t head = 0; head < h->n; head++) {
-        double sum = c->sinks ? exp((double)c->sinks[head] - 60) : 0, o[1024] = {0}, worst = 0, largest = 0;
-        for (int32_t at = low; at <= position; at++) {
-            const uint8_t *page = c->kv + (size_t)c->pages[r->seqs[row] * STRIDE + at / 64] * c->a.k.page_bytes;
-            size_t slot = head / (h->n / h->n_kv) * 64 + (size_t)at % 64;
-            dtype_decode[h->k_type](page + slot * k_row, k, h->dim_k);
-            dtype_decode[h->v_type](page + c->a.v.offset + slot * v_row, v, h->dim_v);
-            double w = exp(score(c, q + head * h->dim_k, k) - 60);
-            sum += w;
-            for (uint32_t d = 0; d < h->dim_v; d++)
-                o[d] += w * (double)v[d];
-        }
-        for (uint32_t d = 0; d < h->dim_v; d++) {
-            double got = (double)y[((size_t)row * h->n + head) * h->dim_v + d];
-            cr_assert(isfinite(got), "row %d is %g", row, got);
-            worst = fmax(worst, fabs(got - o[d] / sum));
-            largest = fmax(largest, fabs(o[d] / sum));
-        }
-        cr_expect(worst <= bound * largest, "%s, %u/%u heads of %u/%u, position %d: off by %g of %g",
-                  dtype_info[h->k_type].name, h->n, h->n_kv, h->dim_k, h->dim_v, position, worst, largest);
+        const struct errors e = errors_of_head(c, r, row, head, y);
+        error += e.error;
+        size += e.size;
+        cr_expect(c->a.halves || e.worst <= bound * e.largest,
+                  "%s, %u/%u heads of %u/%u, position %d: off by %g of %g", dtype_info[h->k_type].name, h->n, h->n_kv,
+                  h->dim_k, h->dim_v, r->positions[row], e.worst, e.largest);
     }
+    cr_expect(!c->a.halves || error <= 1e-9 * ROW_OF_HALVES * size, "%s, %u/%u heads of %u/%u, position %d: %g",
+              dtype_info[h->k_type].name, h->n, h->n_kv, h->dim_k, h->dim_v, r->positions[row], error / size);
 }
 
 // ---- the cases
 
-static void check(struct heads h, const struct batch *r)
+// Fills the slots behind the last position of each sequence with bytes that are no number in any type.
+static void spoil_free_slots(struct card *c, const struct batch *r)
 {
-    struct card *c = card_new(h);
+    const size_t rows[] = {dtype_row_bytes(c->h.k_type, c->h.dim_k), v_row_bytes(&c->h)};
+    int32_t last[N_SEQS] = {-1, -1, -1};
+    for (int i = 0; i < r->n; i++)
+        last[r->seqs[i]] = MAX(last[r->seqs[i]], r->positions[i]);
+    for (int seq = 0; seq < N_SEQS; seq++)
+        for (int32_t at = last[seq] + 1; at < STRIDE * 64; at++)
+            for (uint32_t head = 0; head < 2 * c->h.n_kv; head++) {
+                uint8_t *page = c->kv + (size_t)c->pages[seq * STRIDE + at / 64] * c->a.k.page_bytes;
+                const bool value = head >= c->h.n_kv;
+                const size_t slot = (head % c->h.n_kv) * 64 + (size_t)at % 64;
+                memset(page + (value ? c->a.v.offset : 0) + slot * rows[value], 0xff, rows[value]);
+            }
+    cr_assert_eq(simt_put(c->simt, c->kv_at, c->kv, (size_t)N_PAGES * c->a.k.page_bytes, &c->err), 0);
+}
+
+static void check_arithmetic(struct heads h, const struct batch *r, bool halves)
+{
+    struct card *c = card_new(h, halves);
+    if (halves && !ptx_attend_takes_halves(&c->a, 80)) {
+        card_free(c);
+        return;
+    }
+    spoil_free_slots(c, r);
     float *one = by_rows(c, r, 1), *splits = by_rows(c, r, h.splits + 1), *two = by_rows(c, r, 2),
           *tiles = by_tiles(c, r);
     expect_bits(c, r, one, splits, "splits on CTAs of their own");
@@ -336,6 +396,12 @@ static void check(struct heads h, const struct batch *r)
     free(two);
     free(tiles);
     card_free(c);
+}
+
+static void check(struct heads h, const struct batch *r)
+{
+    check_arithmetic(h, r, false);
+    check_arithmetic(h, r, true);
 }
 
 #define F32 DT_F32, DT_F32, 0, false, false
@@ -370,6 +436,12 @@ Test(ptx_attend, a_row_has_the_same_bits_in_every_form)
         {2, 1, 96, 32, 0, 4, 0, DT_Q4_0, DT_Q4_0, 0, false, true},
         {3, 1, 20, 16, 0, 2, 0, DT_F32, DT_F32, 0, false, true},
         {3, 1, 20, 8, 0, 2, 0, DT_BF16, DT_BF16, 0, false, true},
+        {9, 1, 48, 112, 0, 4, 0, F16},
+        {20, 1, 128, 16, 0, 2, 0, F16},
+        {3, 1, 192, 128, 0, 4, 0, F16},
+        {2, 1, 32, 224, 66, 4, 0, DT_Q4_0, DT_Q8_0, 1, false, false},
+        {2, 1, 160, 96, 0, 4, 50, DT_Q8_0, DT_F16, 0, false, false},
+        {2, 1, 64, 192, 0, 4, 0, DT_F16, DT_Q4_0, 0, false, false},
 #ifdef EVERY_ARCH // DeepSeek's heads, which take long
         {4, 1, 576, 512, 0, 4, 0, DT_F16, DT_F16, 0, false, true},
         {3, 1, 576, 512, 0, 4, 0, DT_Q8_0, DT_Q8_0, 0, false, true},
@@ -420,7 +492,7 @@ Test(ptx_attend, a_prompt_by_tiles)
 // TILES also once for all rows of a tile.
 Test(ptx_attend, keys_are_read_once_for_a_group)
 {
-    struct card *c = card_new((struct heads){4, 1, 64, 64, 0, 4, 0, F16});
+    struct card *c = card_new((struct heads){4, 1, 64, 64, 0, 4, 0, F16}, false);
     struct batch r = {0};
     add_rows(&r, 0, 448, 16); // 8 pages of 64, 16 KB each
     struct inputs in = inputs_of(c, &r);
@@ -447,6 +519,7 @@ Test(ptx_attend, every_form_is_assembled_without_spills)
     static const struct heads cases[] = {
         {32, 8, 128, 128, 0, 32, 0, F16},
         {64, 8, 64, 64, 128, 32, 0, DT_F16, DT_F16, 1, false, false},
+        {8, 4, 256, 256, 4096, 64, 50, Q8},
 #ifdef EVERY_ARCH
         {40, 8, 128, 128, 8192, 32, 0, DT_F16, DT_F16, 0, true, false},
         {32, 8, 64, 64, 0, 32, 0, F16},
@@ -457,6 +530,10 @@ Test(ptx_attend, every_form_is_assembled_without_spills)
         {8, 4, 256, 256, 4096, 64, 50, F16},
         {32, 16, 128, 128, 4096, 16, 50, F16},
         {32, 32, 80, 80, 0, 16, 0, F16},
+        {32, 32, 96, 96, 0, 16, 0, Q4},
+        {16, 16, 112, 112, 0, 16, 0, F16},
+        {16, 1, 256, 128, 0, 64, 0, Q4},
+        {40, 40, 192, 128, 0, 16, 0, F16},
         {32, 32, 96, 96, 0, 16, 0, F32},
         {12, 12, 64, 64, 0, 16, 0, DT_BF16, DT_BF16, 0, false, false},
         {16, 1, 192, 128, 0, 64, 0, F16},
@@ -467,14 +544,18 @@ Test(ptx_attend, every_form_is_assembled_without_spills)
         cr_skip_test("no ptxas");
     static char text[TEXT];
     for (size_t i = 0; i < COUNT_OF(cases); i++)
-        for (int form = PTX_ATTEND_ROWS; form <= PTX_ATTEND_TILES; form++) {
-            struct card *c = card_new(cases[i]);
-            struct ptx p;
-            struct ptx_launch l;
-            c->a.form = form;
-            ptx_start(&p, text, TEXT);
-            cr_assert_eq(ptx_emit_attend(&p, &c->a, &l, &c->err), 0, "%s", c->err.text);
-            assemble(text, p.size);
-            card_free(c);
-        }
+        for (int form = PTX_ATTEND_ROWS; form <= PTX_ATTEND_TILES; form++)
+            for (int halves = 0; halves < 2; halves++) {
+                struct card *c = card_new(cases[i], halves);
+                struct ptx p;
+                struct ptx_launch l;
+                c->a.form = form;
+                ptx_start(&p, text, TEXT);
+                if (!halves || ptx_attend_takes_halves(&c->a, 80)) {
+                    cr_assert_eq(ptx_emit_attend(&p, &c->a, &l, &c->err), 0, "%s", c->err.text);
+                    cr_expect(l.shared <= 98 << 10, "%u bytes of shared memory", l.shared);
+                    assemble(text, p.size, halves ? 80 : 75);
+                }
+                card_free(c);
+            }
 }

@@ -49,7 +49,7 @@ struct golden {
 
 // Computes the logits in one step, in chunks of 7, and row by row, which uses another list of launches; with `twice`
 // also in one step again. All must have the same bits and be within the bound.
-static void check_model(bool exact, const char *path, double bound, bool twice)
+static void check_model(bool exact, enum dtype cache, const char *path, double bound, bool twice)
 {
     struct machine *m = machine_open(exact);
     struct model model = model_open(path);
@@ -58,10 +58,10 @@ static void check_model(bool exact, const char *path, double bound, bool twice)
     size_t n = (size_t)want.n_tokens * (size_t)want.n_vocab, bytes = n * sizeof(float);
     float *whole = malloc(bytes), *again = malloc(bytes), *parts = malloc(bytes), *rows = malloc(bytes);
     cr_assert(whole && again && parts && rows && model.info.n_vocab == want.n_vocab);
-    cr_assert(golden_run(m, model.graph, &want, want.n_tokens, whole, &err) == 0, "%s: %s", path, err.text);
-    cr_assert(!twice || golden_run(m, model.graph, &want, want.n_tokens, again, &err) == 0, "%s: %s", path, err.text);
-    cr_assert(golden_run(m, model.graph, &want, 7, parts, &err) == 0, "%s: %s", path, err.text);
-    cr_assert(golden_run(m, model.graph, &want, 1, rows, &err) == 0, "%s: %s", path, err.text);
+    cr_assert(golden_run_cached(m, model.graph, &want, want.n_tokens, cache, whole, &err) == 0, "%s: %s", path, err.text);
+    cr_assert(!twice || golden_run_cached(m, model.graph, &want, want.n_tokens, cache, again, &err) == 0, "%s: %s", path, err.text);
+    cr_assert(golden_run_cached(m, model.graph, &want, 7, cache, parts, &err) == 0, "%s: %s", path, err.text);
+    cr_assert(golden_run_cached(m, model.graph, &want, 1, cache, rows, &err) == 0, "%s: %s", path, err.text);
     double error = nmse(whole, want.values, n);
     cr_expect(error <= bound, "%s: NMSE %.3g, bound %.3g", path, error, bound);
     cr_expect(!twice || memcmp(whole, again, bytes) == 0, "%s: not the same bits twice", path);
@@ -76,13 +76,13 @@ static void check_model(bool exact, const char *path, double bound, bool twice)
     m->v->close(m);
 }
 
-static void check_golden(bool exact, const struct golden *cases, size_t n)
+static void check_golden(bool exact, enum dtype cache, const struct golden *cases, size_t n)
 {
     size_t missing = 0;
     for (size_t i = 0; i < n; i++) {
         char path[512];
         if (golden_path(cases[i].name, path))
-            check_model(exact, path, cases[i].bound, i == 0);
+            check_model(exact, cache, path, cases[i].bound, i == 0);
         else
             missing++;
     }
@@ -128,7 +128,7 @@ static const struct golden floats[] = {
 
 Test(ptx_machine, agrees_with_float64)
 {
-    check_golden(true, floats, COUNT_OF(floats));
+    check_golden(true, DT_F32, floats, COUNT_OF(floats));
 }
 
 // Weights of 16 bits and activations of 16 bits.
@@ -143,7 +143,7 @@ Test(ptx_machine, agrees_with_float64_but_for_the_rounding_of_activations)
         {"arch/tiny-deepseek2.gguf", 1e-5},    {"arch/tiny-nemotron3.gguf", 1e-5},
 #endif
     };
-    check_golden(false, halves, COUNT_OF(halves));
+    check_golden(false, DT_F32, halves, COUNT_OF(halves));
 }
 
 // llama.cpp computes GELU with a table in half precision.
@@ -220,7 +220,7 @@ static const struct golden arch[] = {
 
 Test(ptx_machine, agrees_with_golden_architectures)
 {
-    check_golden(true, arch, COUNT_OF(arch));
+    check_golden(true, DT_F32, arch, COUNT_OF(arch));
 }
 
 #define QUANT(name)                                                                                                    \
@@ -241,13 +241,13 @@ Test(ptx_machine, agrees_with_golden_architectures)
 Test(ptx_machine, agrees_with_golden_types_of_256_when_exact)
 {
     static const struct golden cases[] = {TYPES_OF_256(EXACT)};
-    check_golden(true, cases, COUNT_OF(cases));
+    check_golden(true, DT_F32, cases, COUNT_OF(cases));
 }
 
 Test(ptx_machine, agrees_with_golden_types_of_fewer_when_exact)
 {
     static const struct golden cases[] = {TYPES_OF_FEWER(EXACT)};
-    check_golden(true, cases, COUNT_OF(cases));
+    check_golden(true, DT_F32, cases, COUNT_OF(cases));
 }
 #else
 #define TYPES(X) X("Q4_K")
@@ -256,7 +256,7 @@ Test(ptx_machine, agrees_with_golden_types_of_fewer_when_exact)
 Test(ptx_machine, agrees_with_golden_types)
 {
     static const struct golden cases[] = {TYPES(QUANT)};
-    check_golden(false, cases, COUNT_OF(cases));
+    check_golden(false, DT_F32, cases, COUNT_OF(cases));
 }
 
 // ---- a step
@@ -429,6 +429,32 @@ Test(ptx_machine, serves_every_type_of_cache)
     check_cache("arch/tiny-llama-yarn.gguf", DT_F32, FLOATS);
     check_cache("arch/tiny-llama-yarn.gguf", DT_F16, 1e-6);
     check_cache("arch/tiny-llama-yarn.gguf", DT_BF16, 1e-6);
+}
+
+// Attention on tensor cores, in models with windows, chunks, a soft cap and sinks. Their golden logits are those of an F32
+// cache; rounding keys, values, queries and weights to 16 bits is within N14.
+Test(ptx_machine, attention_on_tensor_cores_gives_a_row_the_same_bits)
+{
+    static const struct golden cases[] = {{"arch/llama-dense.gguf", 1e-6},
+                                          {"arch/gemma2-dense.gguf", 1e-6},
+                                          {"arch/llama4-moe.gguf", 1e-6},
+                                          {"arch/gpt-oss-moe.gguf", 1e-6}};
+    check_golden(false, DT_F16, cases, COUNT_OF(cases));
+    static const struct golden blocks[] = {{"quant/F16.gguf", 1e-4}};
+    check_golden(false, DT_Q8_0, blocks, 1);
+}
+
+// The plan tells which arithmetic attention has.
+Test(ptx_machine, exact_attention_multiplies_floats)
+{
+    for (int exact = 0; exact < 2; exact++) {
+        struct decode d = decode_open("arch/llama-dense.gguf", exact, DT_F16, 64);
+        d.m->v->print(d.plan, &d.said);
+        cr_expect((strstr(d.said.data, " attend_half,") != NULL) == !exact, "%s", d.said.data);
+        cr_expect((strstr(d.said.data, " attend_half_tiles,") != NULL) == !exact, "%s", d.said.data);
+        cr_expect((strstr(d.said.data, " attend_tiles,") != NULL) == exact, "%s", d.said.data);
+        decode_close(&d);
+    }
 }
 
 // Quantised caches need heads of at least 32: this golden model has 64. An element that is rounded differently changes

@@ -116,76 +116,6 @@ static void declare(struct ptx *p, const struct ptx_attend *a, const struct atte
         PTX_FILL(p, "    .shared .align 16 .b8 keys[$0];\n", KV_PAGE * s->k_row);
 }
 
-// Returns if the row belongs to a run: if the row before or after it, within its tile, is of the same sequence, is at
-// the position before or after, and has splits of the same size. Uses %at for the positions, %page_at for the tables.
-static void leave_runs(struct ptx *p, const struct ptx_attend *a)
-{
-    PTX_LINES(p, "    {\n"
-                 "    .reg .pred %there, %run;\n"
-                 "    .reg .u32 %next, %n, %mine_n, %table_of, %other_of;\n"
-                 "    .reg .u64 %next_at;\n"
-                 "    ld.param.u64 %at, [positions];\n"
-                 "    cvta.to.global.u64 %at, %at;\n"
-                 "    ld.param.u64 %page_at, [tables];\n"
-                 "    cvta.to.global.u64 %page_at, %page_at;\n"
-                 "    mad.wide.u32 %next_at, %row, 4, %page_at;\n"
-                 "    ld.global.u32 %table_of, [%next_at];\n");
-    PTX_FILL(p, ATTEND_SPLIT("%mine_n", "%position"), 0, 0, 0, 0, 0, 0, 0, ATTEND_SPLIT_VALUES(a));
-    for (uint32_t after = 0; after < 2; after++) {
-        // The first row of a tile has no row before it; the last row of a tile or of the step has none after it.
-        PTX_FILL(p,
-                 "    add.u32 %next, %row, $1;\n"
-                 "    rem.u32 %n, %next, $0;\n"
-                 "    setp.ne.u32 %there, %n, 0;\n",
-                 ptx_attend_tile(a), after);
-        if (after)
-            PTX_LINES(p, "    setp.lt.and.u32 %there, %next, %n_rows, %there;\n");
-        else
-            PTX_LINES(p, "    sub.u32 %next, %next, 1;\n");
-        PTX_FILL(p,
-                 "    @!%there bra LONE$0;\n"
-                 "    mad.wide.u32 %next_at, %next, 4, %page_at;\n"
-                 "    ld.global.u32 %other_of, [%next_at];\n"
-                 "    mad.wide.u32 %next_at, %next, 4, %at;\n"
-                 "    ld.global.u32 %next, [%next_at];\n",
-                 after);
-        PTX_FILL(p, ATTEND_SPLIT("%n", "%next"), 0, 0, 0, 0, 0, 0, 0, ATTEND_SPLIT_VALUES(a));
-        if (after)
-            PTX_LINES(p, "    sub.u32 %next, %next, 1;\n");
-        else
-            PTX_LINES(p, "    add.u32 %next, %next, 1;\n");
-        PTX_FILL(p,
-                 "    setp.eq.u32 %run, %next, %position;\n"
-                 "    setp.eq.and.u32 %run, %n, %mine_n, %run;\n"
-                 "    setp.eq.and.u32 %run, %other_of, %table_of, %run;\n"
-                 "    @%run ret;\n"
-                 "LONE$0:\n",
-                 after);
-    }
-    PTX_LINES(p, "    }\n");
-}
-
-// Sets %low and %low_page to %last_page (the visible positions and pages), %first_split, %splits (the number of the
-// row's splits), %lanes (the number of CTAs that have some of them) and %alone (this CTA has all). Returns if the CTA
-// has no split.
-static void find_splits(struct ptx *p, const struct ptx_attend *a)
-{
-    attend_low_of(p, a, ATTEND_LOW_FIRST);
-    PTX_FILL(p, ATTEND_SPLIT("%shift", "%position"), 0, 0, 0, 0, 0, 0, 0, ATTEND_SPLIT_VALUES(a));
-    PTX_LINES(p, "    shr.u32 %low_page, %low, 6;\n"
-                 "    shr.u32 %last_page, %position, 6;\n"
-                 "    shr.u32 %first_split, %low_page, %shift;\n"
-                 "    shr.u32 %splits, %last_page, %shift;\n"
-                 "    sub.u32 %splits, %splits, %first_split;\n"
-                 "    add.u32 %splits, %splits, 1;\n"
-                 "    mov.u32 %z, %ctaid.z;\n"
-                 "    setp.ge.u32 %no_row, %z, %splits;\n"
-                 "    @%no_row ret;\n"
-                 "    mov.u32 %lanes, %nctaid.z;\n"
-                 "    min.u32 %lanes, %lanes, %splits;\n"
-                 "    setp.eq.u32 %alone, %lanes, 1;\n");
-}
-
 // Sets the registers that stay constant: the thread's key and half for scores, its column and set for values, and its
 // addresses in shared memory.
 static void find_places(struct ptx *p, const struct ptx_attend *a, const struct attend_shape *s)
@@ -765,8 +695,8 @@ void attend_one_row(struct ptx *p, const struct ptx_attend *a, struct ptx_launch
     declare(p, a, &s);
     PTX_FILL(p, PTX_ROW PTX_KV_TABLE, 0, ptx_count_at(a->rows));
     if (a->form == PTX_ATTEND_LONE)
-        leave_runs(p, a);
-    find_splits(p, a);
+        attend_leave_runs(p, a);
+    attend_find_splits(p, a);
     find_places(p, a, &s);
     load_queries(p, a, &s);
     begin_split(p, &s);
@@ -784,13 +714,13 @@ void attend_one_row(struct ptx *p, const struct ptx_attend *a, struct ptx_launch
                                   .block = {THREADS, 1, 1}};
 }
 
-size_t ptx_attend_partials(const struct ptx_attend *a, uint32_t rows)
+size_t attend_partials(const struct ptx_attend *a, uint32_t rows)
 {
     const struct attend_shape s = shape_of(a);
     return sizeof(float) * rows * a->heads * s.places * s.partial;
 }
 
-size_t ptx_attend_counters(const struct ptx_attend *a, uint32_t rows)
+size_t attend_counters(const struct ptx_attend *a, uint32_t rows)
 {
     return sizeof(uint32_t) * rows * a->heads_kv * shape_of(a).blocks;
 }

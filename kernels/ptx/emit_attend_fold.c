@@ -1,4 +1,5 @@
-// Attention with one row per CTA, second half of the kernel (emit_attend.c has the first): folds the row's splits
+// Attention with one row per CTA, second half of the kernel (emit_attend.c and
+// emit_attend_half_rows.c have the first): folds the row's splits
 // into totals and writes the row. It equals, for each head and each split in order:
 //
 //   new = max(total.top, split.top);
@@ -11,7 +12,7 @@
 #include "kernels/ptx/emit_attend_rows.h"
 
 // Folds a split into the totals of a head, except for the values: sets %keep and %worth, by which the caller
-// multiplies the totals' values and the split's. Marks: $0 is the head in the thread's set, $1 the bits of log2 e.
+// multiplies the totals' values and the split's. Marks: $0 is the head in the thread's set, $1 log2_of_base.
 //   top  string literal: the register with the split's largest score
 //   sum  string literal: the register with the split's sum of weights
 #define FOLD(top, sum)                                                                                                 \
@@ -25,6 +26,12 @@
     "    mov.f32 %ttop$0, %new;\n"                                                                                     \
     "    mul.rn.f32 %tsum$0, %tsum$0, %keep;\n"                                                                        \
     "    fma.rn.f32 %tsum$0, " sum ", %worth, %tsum$0;\n"
+
+// Returns the bits of log2 e, or of 1 if scores are logarithms of base 2 already.
+static uint32_t log2_of_base(const struct attend_shape *s)
+{
+    return ptx_float_bits(s->base_2 ? 1 : (float)LOG2_E);
+}
 
 // Sets %part to the address of `partials` and %head to the index of the first part of head i.
 static void part_address(struct ptx *p, const struct ptx_attend *a, const struct attend_shape *s, uint32_t i)
@@ -44,7 +51,7 @@ void attend_end_split(struct ptx *p, const struct ptx_attend *a, const struct at
 {
     PTX_LINES(p, "    @!%alone bra.uni PART;\n");
     for (uint32_t i = 0; i < s->per_group; i++) {
-        PTX_FILL(p, FOLD("%vtop$0", "%vsum$0"), i, ptx_float_bits((float)LOG2_E));
+        PTX_FILL(p, FOLD("%vtop$0", "%vsum$0"), i, log2_of_base(s));
         for (uint32_t j = 0; j < s->each; j++)
             PTX_FILL(p,
                      "    mul.rn.f32 %t$0, %t$0, %keep;\n"
@@ -118,7 +125,7 @@ static void fold_parts(struct ptx *p, const struct attend_shape *s, uint32_t n)
     for (uint32_t split = 0; split < n; split++)
         for (uint32_t i = 0; i < s->per_group; i++) {
             uint32_t number = split * s->per_group + i;
-            PTX_FILL(p, FOLD("%ptop$2", "%psum$2"), i, ptx_float_bits((float)LOG2_E), number);
+            PTX_FILL(p, FOLD("%ptop$2", "%psum$2"), i, log2_of_base(s), number);
             for (uint32_t j = 0; j < s->each; j++)
                 PTX_FILL(p,
                          "    mul.rn.f32 %t$0, %t$0, %keep;\n"

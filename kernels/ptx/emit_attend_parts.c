@@ -1,6 +1,6 @@
 // Attention: the PTX that both kernels use, the checks of sizes, the choice of the kernel by form, and the number of
 // splits. See emit_attend_parts.h for what is computed, emit_ops.h for when each form is chosen.
-#include "kernels/ptx/emit_attend_parts.h"
+#include "kernels/ptx/emit_attend_half.h"
 
 #include <math.h>
 
@@ -57,11 +57,29 @@ int ptx_emit_attend(struct ptx *p, const struct ptx_attend *a, struct ptx_launch
 {
     if (check(a, err))
         return -1;
-    if (a->form == PTX_ATTEND_TILES)
-        attend_tiles(p, a, launch);
+    const bool tiles = a->form == PTX_ATTEND_TILES;
+    if (a->halves && !ptx_attend_takes_halves(a, 80))
+        return fail(err, E_GPU, "attend: heads of %u and %u do not suit tensor cores", a->k.dim, a->v.dim);
+    if (a->halves)
+        (tiles ? half_attend_tiles : half_attend_rows)(p, a, launch);
     else
-        attend_one_row(p, a, launch);
+        (tiles ? attend_tiles : attend_one_row)(p, a, launch);
     return ptx_finish(p, err);
+}
+
+uint32_t ptx_attend_tile(const struct ptx_attend *a)
+{
+    return a->halves ? half_attend_tile(a) : attend_tile(a);
+}
+
+size_t ptx_attend_partials(const struct ptx_attend *a, uint32_t rows)
+{
+    return a->halves ? half_attend_partials(a, rows) : attend_partials(a, rows);
+}
+
+size_t ptx_attend_counters(const struct ptx_attend *a, uint32_t rows)
+{
+    return a->halves ? half_attend_counters(a, rows) : attend_counters(a, rows);
 }
 
 uint32_t ptx_attend_splits(uint32_t heads_kv)
@@ -109,6 +127,71 @@ void attend_low_of(struct ptx *p, const struct ptx_attend *a, enum attend_low wh
     }
 }
 
+void attend_leave_runs(struct ptx *p, const struct ptx_attend *a)
+{
+    PTX_LINES(p, "    {\n"
+                 "    .reg .pred %there, %run;\n"
+                 "    .reg .u32 %next, %n, %mine_n, %table_of, %other_of;\n"
+                 "    .reg .u64 %next_at;\n"
+                 "    ld.param.u64 %at, [positions];\n"
+                 "    cvta.to.global.u64 %at, %at;\n"
+                 "    ld.param.u64 %page_at, [tables];\n"
+                 "    cvta.to.global.u64 %page_at, %page_at;\n"
+                 "    mad.wide.u32 %next_at, %row, 4, %page_at;\n"
+                 "    ld.global.u32 %table_of, [%next_at];\n");
+    ATTEND_SPLIT(p, a, "%mine_n", "%position");
+    for (uint32_t after = 0; after < 2; after++) {
+        // The first row of a tile has no row before it; the last row of a tile or of the step has none after it.
+        PTX_FILL(p,
+                 "    add.u32 %next, %row, $1;\n"
+                 "    rem.u32 %n, %next, $0;\n"
+                 "    setp.ne.u32 %there, %n, 0;\n",
+                 ptx_attend_tile(a), after);
+        if (after)
+            PTX_LINES(p, "    setp.lt.and.u32 %there, %next, %n_rows, %there;\n");
+        else
+            PTX_LINES(p, "    sub.u32 %next, %next, 1;\n");
+        PTX_FILL(p,
+                 "    @!%there bra LONE$0;\n"
+                 "    mad.wide.u32 %next_at, %next, 4, %page_at;\n"
+                 "    ld.global.u32 %other_of, [%next_at];\n"
+                 "    mad.wide.u32 %next_at, %next, 4, %at;\n"
+                 "    ld.global.u32 %next, [%next_at];\n",
+                 after);
+        ATTEND_SPLIT(p, a, "%n", "%next");
+        if (after)
+            PTX_LINES(p, "    sub.u32 %next, %next, 1;\n");
+        else
+            PTX_LINES(p, "    add.u32 %next, %next, 1;\n");
+        PTX_FILL(p,
+                 "    setp.eq.u32 %run, %next, %position;\n"
+                 "    setp.eq.and.u32 %run, %n, %mine_n, %run;\n"
+                 "    setp.eq.and.u32 %run, %other_of, %table_of, %run;\n"
+                 "    @%run ret;\n"
+                 "LONE$0:\n",
+                 after);
+    }
+    PTX_LINES(p, "    }\n");
+}
+
+void attend_find_splits(struct ptx *p, const struct ptx_attend *a)
+{
+    attend_low_of(p, a, ATTEND_LOW_FIRST);
+    ATTEND_SPLIT(p, a, "%shift", "%position");
+    PTX_LINES(p, "    shr.u32 %low_page, %low, 6;\n"
+                 "    shr.u32 %last_page, %position, 6;\n"
+                 "    shr.u32 %first_split, %low_page, %shift;\n"
+                 "    shr.u32 %splits, %last_page, %shift;\n"
+                 "    sub.u32 %splits, %splits, %first_split;\n"
+                 "    add.u32 %splits, %splits, 1;\n"
+                 "    mov.u32 %z, %ctaid.z;\n"
+                 "    setp.ge.u32 %no_row, %z, %splits;\n"
+                 "    @%no_row ret;\n"
+                 "    mov.u32 %lanes, %nctaid.z;\n"
+                 "    min.u32 %lanes, %lanes, %splits;\n"
+                 "    setp.eq.u32 %alone, %lanes, 1;\n");
+}
+
 void attend_find_runs(struct ptx *p, const struct ptx_attend *a, uint32_t rows, uint32_t blocks, uint32_t heads)
 {
     PTX_FILL(p,
@@ -145,8 +228,8 @@ void attend_find_runs(struct ptx *p, const struct ptx_attend *a, uint32_t rows, 
              "    ld.global.u32 %position, [%at];\n"
              "    ld.global.u32 %i, [%at+-4];\n",
              rows);
-    PTX_FILL(p, ATTEND_SPLIT("%n", "%position") ATTEND_SPLIT("%there_n", "%i"), 0, 0, 0, 0, 0, 0, 0,
-             ATTEND_SPLIT_VALUES(a));
+    ATTEND_SPLIT(p, a, "%n", "%position");
+    ATTEND_SPLIT(p, a, "%there_n", "%i");
     PTX_LINES(p, "    add.u32 %i, %i, 1;\n"
                  "    setp.eq.and.u32 %here, %i, %position, %here;\n"
                  "    setp.eq.and.u32 %here, %n, %there_n, %here;\n"

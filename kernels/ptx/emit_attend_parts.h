@@ -30,19 +30,27 @@
 
 #include "kernels/ptx/emit_kv.h"
 
-// Computes n for a row: a split has 2^n pages. Marks: $7 is the logarithm of the number of splits, $8 the window or
-// 2^31, $9 the number of splits (ATTEND_SPLIT_VALUES).
+// Computes n for a row: a split has 2^n pages.
+//   p         struct ptx *
+//   a         const struct ptx_attend *
 //   out       string literal: a 32-bit register, which receives n
 //   position  string literal: the register with the row's position
-#define ATTEND_SPLIT(out, position)                                                                                    \
-    "    min.u32 " out ", " position ", $8;\n"                                                                         \
-    "    shr.u32 " out ", " out ", 6;\n"                                                                               \
-    "    add.u32 " out ", " out ", $9;\n"                                                                              \
-    "    shr.u32 " out ", " out ", $7;\n"                                                                              \
-    "    sub.u32 " out ", " out ", 1;\n"                                                                               \
-    "    clz.b32 " out ", " out ";\n"                                                                                  \
-    "    sub.u32 " out ", 32, " out ";\n"
-#define ATTEND_SPLIT_VALUES(a) attend_log2((a)->splits), (a)->window ? (a)->window : 1u << 31, (a)->splits
+#define ATTEND_SPLIT(p, a, out, position)                                                                              \
+    do {                                                                                                               \
+        PTX_FILL(p,                                                                                                    \
+                 "    min.u32 " out ", " position ", $1;\n"                                                            \
+                 "    shr.u32 " out ", " out ", 6;\n"                                                                  \
+                 "    add.u32 " out ", " out ", $2;\n"                                                                 \
+                 "    shr.u32 " out ", " out ", $0;\n"                                                                 \
+                 "    sub.u32 " out ", " out ", 1;\n"                                                                  \
+                 "    clz.b32 " out ", " out ";\n"                                                                     \
+                 "    sub.u32 " out ", 32, " out ";\n",                                                                \
+                 attend_log2((a)->splits), (a)->window ? (a)->window : 1u << 31, (a)->splits);                         \
+        if ((a)->halves)                                                                                               \
+            PTX_FILL(p, "    max.u32 " out ", " out ", $0;\n", ATTEND_HALF_SPLIT);                                      \
+    } while (0)
+// With halves, n is at least this.
+enum { ATTEND_HALF_SPLIT = 2 };
 
 static inline uint32_t attend_log2(uint32_t power)
 {
@@ -57,8 +65,19 @@ void attend_low_of(struct ptx *p, const struct ptx_attend *a, enum attend_low wh
 // For a CTA with a tile of `rows` rows and `heads` query heads: sets the CTA's rows, %first_row to %end_row - 1, and its heads. joined[i] becomes 1 if row i of the tile continues
 // the run of row i - 1 (same sequence, next position, splits of the same size), else 0. joined[rows] is 0.
 void attend_find_runs(struct ptx *p, const struct ptx_attend *a, uint32_t rows, uint32_t blocks, uint32_t heads);
+// Returns if the row belongs to a run: if the row before or after it, within its tile, is of the same sequence, is at
+// the position before or after, and has splits of the same size. Uses %at for the positions, %page_at for the tables.
+void attend_leave_runs(struct ptx *p, const struct ptx_attend *a);
+// Sets %low and %low_page to %last_page (the visible positions and pages), %first_split, %splits (the number of the
+// row's splits), %lanes (the number of CTAs that have some of them) and %alone (this CTA has all). Returns if the CTA
+// has no split.
+void attend_find_splits(struct ptx *p, const struct ptx_attend *a);
 // The kernel of the forms ROWS and LONE (emit_attend.c), and that of TILES (emit_attend_tiles.c).
 void attend_one_row(struct ptx *p, const struct ptx_attend *a, struct ptx_launch *launch);
 void attend_tiles(struct ptx *p, const struct ptx_attend *a, struct ptx_launch *launch);
+// Their parts of ptx_attend_tile, ptx_attend_partials and ptx_attend_counters.
+uint32_t attend_tile(const struct ptx_attend *a);
+size_t attend_partials(const struct ptx_attend *a, uint32_t rows);
+size_t attend_counters(const struct ptx_attend *a, uint32_t rows);
 
 #endif

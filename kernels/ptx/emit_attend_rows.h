@@ -1,5 +1,5 @@
-// Attention with one row per CTA: the shape of the kernel, which emit_attend.c computes, and the functions of
-// emit_attend_fold.c, which emit its end.
+// Attention with one row per CTA: the shape of the kernel, which emit_attend.c and emit_attend_half_rows.c
+// compute, and the functions of emit_attend_fold.c, which emit its end.
 //
 // Ownership: none. Threads: no shared state.
 #ifndef QUERN_EMIT_ATTEND_ROWS_H
@@ -21,6 +21,7 @@ struct attend_shape {
     uint32_t places;            // the most splits that a row has
     uint32_t partial;           // floats of a head's part of a split: values, padding, top, sum
     bool keys_copied;           // keys are read from shared memory
+    bool base_2;                // scores are logarithms of base 2 of weights, not natural ones
 };
 
 // ---- emit_attend_fold.c, in the order of the text

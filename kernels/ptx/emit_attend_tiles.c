@@ -67,7 +67,7 @@ static struct tile tile_of(const struct ptx_attend *a)
     return t;
 }
 
-uint32_t ptx_attend_tile(const struct ptx_attend *a)
+uint32_t attend_tile(const struct ptx_attend *a)
 {
     return tile_of(a).rows;
 }
@@ -174,7 +174,7 @@ static void begin_run(struct ptx *p, const struct ptx_attend *a, const struct ti
              "    sub.u32 %last_position, %last_position, 1;\n",
              t->rows);
     attend_low_of(p, a, ATTEND_LOW_FIRST);
-    PTX_FILL(p, ATTEND_SPLIT("%shift", "%position"), 0, 0, 0, 0, 0, 0, 0, ATTEND_SPLIT_VALUES(a));
+    ATTEND_SPLIT(p, a, "%shift", "%position");
     find_tile(p, t);
     PTX_LINES(p, "    mov.u32 %stats, stats;\n"
                  "    mad.lo.u32 %stats, %px, 4, %stats;\n");

@@ -135,11 +135,16 @@ struct ptx_attend {
     bool chunked;         // it sees those from the last multiple of the window on
     bool sinks;           // each head has one more score, f32 [heads], whose value is 0
     enum ptx_attend_form form;
+    bool halves; // the products on tensor cores, with factors in f16: another order of sums, the same in all forms
     // The most parts into which a row's positions are divided (one more with a window): a power of two, equal in all
     // forms; see ptx_attend_splits.
     uint32_t splits;
 };
 int ptx_emit_attend(struct ptx *p, const struct ptx_attend *a, struct ptx_launch *launch, struct error *err);
+// Returns whether tensor cores can do the products: from sm_80 on, with a positive scale and heads whose elements are a
+// multiple of 16: up to 256 of F16 (of values above 128 a multiple of 32), up to 128 of Q8_0 or Q4_0, whose conversion
+// needs registers. `target` is the number of an architecture (80: sm_80).
+bool ptx_attend_takes_halves(const struct ptx_attend *a, uint32_t target);
 // Returns the number of splits that gives a GPU enough CTAs at one row: 16, 32 or 64.
 uint32_t ptx_attend_splits(uint32_t heads_kv);
 // Returns grid z for steps of `rows` rows: `splits` for one row, fewer as rows increase, and 1 from PTX_ATTEND_MANY

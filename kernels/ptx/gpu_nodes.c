@@ -255,7 +255,10 @@ static int do_attention(struct plan *p, struct tensor *n, struct error *err)
                                    .sinks = n->w[0],
                                    .splits = ptx_attend_splits((uint32_t)n->p.attn.n_head_kv)};
     if (gpu_kv_of(p, n, layer, KV_KEY, n->p.attn.dim_k, &s.attend.k, err) ||
-        gpu_kv_of(p, n, layer, KV_VALUE, n->p.attn.dim_v, &s.attend.v, err) || attend_rows(p, n, &s, rows, err))
+        gpu_kv_of(p, n, layer, KV_VALUE, n->p.attn.dim_v, &s.attend.v, err))
+        return -1;
+    s.attend.halves = !p->gpu->options.exact && ptx_attend_takes_halves(&s.attend, gpu_target(p->gpu));
+    if (attend_rows(p, n, &s, rows, err))
         return -1;
     if (rows < PTX_ATTEND_MANY)
         return 0;
