@@ -401,8 +401,7 @@ static struct ptx_fused router(enum dtype type, bool scored)
 
 static struct ptx_fused_experts experts_of(bool summed)
 {
-    return (struct ptx_fused_experts){
-        .n_used = 8, .n_experts = 128, .apart = summed, .summed = summed, .route = 10};
+    return (struct ptx_fused_experts){.n_used = 8, .n_experts = 128, .apart = summed, .summed = summed, .route = 10};
 }
 
 // Gate and up of 8 experts of 128, and the sum of what goes down from them.
@@ -416,8 +415,8 @@ static struct ptx_fused gates_of_experts(enum dtype type)
 
 static struct ptx_fused sum_of_experts(enum dtype type)
 {
-    struct ptx_fused f = {.n_in = 768, .parts = 8, .q8 = ptx_takes_q8(type), .n_prologue = 1, .n_sections = 1,
-                          .n_params = 12};
+    struct ptx_fused f = {
+        .n_in = 768, .parts = 8, .q8 = ptx_takes_q8(type), .n_prologue = 1, .n_sections = 1, .n_params = 12};
     struct ptx_fused_section *s = &f.sections[0];
     f.prologue[0] = (struct ptx_fused_node){.kind = FUSED_LOAD, .param = 0, .other = -1, .store = -1};
     if (!f.q8)
@@ -528,7 +527,10 @@ Test(ptx_fused, refuses_what_it_does_not_serve)
           : i == 4 ? &s->n_out
           : i == 5 ? &f.routes[0].route.experts
           : i == 6 ? &f.routes[0].route.used
-                   : &f.routes[0].route.groups) = i == 3 ? 1u << 16 : i == 4 ? 1u << 22 : i == 6 ? 300 : 7;
+                   : &f.routes[0].route.groups) = i == 3   ? 1u << 16
+                                                  : i == 4 ? 1u << 22
+                                                  : i == 6 ? 300
+                                                           : 7;
         if (i == 5)
             f.routes[0].route.kind = ROUTE_EACH;
         ptx_start(&p, text, sizeof text);

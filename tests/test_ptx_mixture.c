@@ -157,7 +157,7 @@ static int run(struct machine *m, const struct graph *g, int at_once, const stru
             tokens[j] = (7 * (i + j) + 3) % N_VOCAB;
             outputs[j] = j;
         }
-        struct step s = {n, n, tokens, zeros, zeros, outputs, NULL, 0,    NULL, logits + (size_t)i * N_VOCAB,
+        struct step s = {n, n,    tokens, zeros, zeros, outputs, NULL, 0, NULL, logits + (size_t)i * N_VOCAB,
                          0, NULL, NULL,   NULL,  NULL,  NULL};
         cr_assert_eq(m->v->run(m, p, &s, &err), 0, "%s", err.text);
     }
@@ -206,8 +206,10 @@ static void check(const struct mixture *c)
 // Beside the table of tokens and the head: the router with the choice, the gates with what they multiply, the outputs with
 // their sum and the residual; and one for the outputs of a shared expert.
 enum { LAUNCHES = 5 };
+// clang-format off
 #define SOFTMAX {ROUTE_SOFTMAX, 0, true, 1, 0, 0}
 #define SIGMOID {ROUTE_SIGMOID, 0, true, 2.5f, 0, 0}
+// clang-format on
 
 static void check_all(const struct mixture *cases, size_t n)
 {
@@ -217,6 +219,7 @@ static void check_all(const struct mixture *cases, size_t n)
 
 Test(ptx_mixture, has_the_same_bits_in_few_launches_with_activations_of_8_bits)
 {
+    // clang-format off
     static const struct mixture cases[] = {
         {.what = "softmax", .type = DT_Q4_K, .k = 256, .n_ff = 512, .experts = 8, .used = 2, .route = SOFTMAX,
          .act = ACT_SILU, .launches = LAUNCHES},
@@ -245,11 +248,13 @@ Test(ptx_mixture, has_the_same_bits_in_few_launches_with_activations_of_8_bits)
         {.what = "heads", .type = DT_Q8_0, .k = 192, .n_ff = 64, .experts = 8, .used = 2, .route = SOFTMAX,
          .act = ACT_SILU, .heads = 2, .launches = LAUNCHES + 1},
     };
+    // clang-format on
     check_all(cases, COUNT_OF(cases));
 }
 
 Test(ptx_mixture, has_the_same_bits_in_few_launches_with_activations_of_16_bits)
 {
+    // clang-format off
     static const struct mixture cases[] = {
         {.what = "F16", .type = DT_F16, .k = 64, .n_ff = 96, .experts = 8, .used = 3, .route = SOFTMAX,
          .act = ACT_SILU, .launches = LAUNCHES},
@@ -258,11 +263,13 @@ Test(ptx_mixture, has_the_same_bits_in_few_launches_with_activations_of_16_bits)
         {.what = "F16 router, scales, heads", .type = DT_F16, .k = 128, .n_ff = 32, .experts = 40, .used = 2,
          .route = SOFTMAX, .act = ACT_SILU, .scales = true, .heads = 4, .router = DT_F16, .launches = LAUNCHES + 1},
     };
+    // clang-format on
     check_all(cases, COUNT_OF(cases));
 }
 
 Test(ptx_mixture, has_the_same_bits_in_few_launches_with_float_activations)
 {
+    // clang-format off
     static const struct mixture cases[] = {
         {.what = "F32", .type = DT_F32, .k = 48, .n_ff = 40, .experts = 8, .used = 3, .route = SOFTMAX,
          .act = ACT_SILU, .launches = LAUNCHES},
@@ -275,5 +282,6 @@ Test(ptx_mixture, has_the_same_bits_in_few_launches_with_float_activations)
         {.what = "a type of codebooks", .type = DT_IQ2_XS, .k = 256, .n_ff = 256, .experts = 4, .used = 2,
          .route = SOFTMAX, .act = ACT_SILU, .heads = 1, .launches = LAUNCHES + 1},
     };
+    // clang-format on
     check_all(cases, COUNT_OF(cases));
 }

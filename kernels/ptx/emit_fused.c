@@ -19,7 +19,14 @@
 
 #include <math.h>
 
-enum { MAX_WARPS = 16, LARGE_WARPS = 12, LARGE_UNIT = 256, MANY_UNITS = 128, SHARED_MAX = 48 << 10, MAX_SIZE = 1 << 20 };
+enum {
+    MAX_WARPS = 16,
+    LARGE_WARPS = 12,
+    LARGE_UNIT = 256,
+    MANY_UNITS = 128,
+    SHARED_MAX = 48 << 10,
+    MAX_SIZE = 1 << 20
+};
 
 // The shape of a kernel and its use of shared memory. The fields ending in _bytes are sizes in shared memory.
 struct frame {
@@ -94,8 +101,8 @@ static struct frame frame_of(const struct ptx_fused *f)
 
 static bool frame_fits(const struct frame *r)
 {
-    uint64_t bytes = (uint64_t)r->buffers * r->sums_bytes + r->row_bytes + r->exchange_bytes + r->partials_bytes +
-                     r->route_bytes;
+    uint64_t bytes =
+        (uint64_t)r->buffers * r->sums_bytes + r->row_bytes + r->exchange_bytes + r->partials_bytes + r->route_bytes;
     return bytes <= SHARED_MAX && r->warps <= MAX_WARPS;
 }
 
@@ -130,9 +137,9 @@ static int check_node(const struct ptx_fused_node *n, int at, uint32_t width, ui
 
 static int check_section(const struct ptx_fused *f, const struct ptx_fused_section *s, struct error *err)
 {
-    if (!s->n_out || s->n_out > MAX_SIZE || !s->unit || (s->unit % 32 && !ptx_fused_narrow(f)) || s->unit > FUSED_UNIT ||
-        (s->unit > 32 && s->n_out % s->unit) || s->n_legs < 1 || s->n_legs > FUSED_LEGS || s->n_nodes < 1 ||
-        s->n_nodes > FUSED_NODES)
+    if (!s->n_out || s->n_out > MAX_SIZE || !s->unit || (s->unit % 32 && !ptx_fused_narrow(f)) ||
+        s->unit > FUSED_UNIT || (s->unit > 32 && s->n_out % s->unit) || s->n_legs < 1 || s->n_legs > FUSED_LEGS ||
+        s->n_nodes < 1 || s->n_nodes > FUSED_NODES)
         return fail(err, E_GPU, "fused: %u columns in units of %u", s->n_out, s->unit);
     for (int i = 0; i < s->n_legs; i++) {
         if (tile_check("fused", s->legs[i].type, f->n_in, err))

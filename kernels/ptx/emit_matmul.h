@@ -28,7 +28,10 @@
 #include "kernels/tensor.h"
 
 enum { PTX_TILE_ROWS = 32, PTX_MANY_ROWS = 64 };
-enum { PTX_GROUP_EXPERTS = 4096, PTX_GROUP_LEAST = 8 }; // the most experts that ptx_emit_group sorts by, the smallest group
+enum {
+    PTX_GROUP_EXPERTS = 4096,
+    PTX_GROUP_LEAST = 8
+}; // the most experts that ptx_emit_group sorts by, the smallest group
 
 // Whether the products of this type have a path with 8-bit activations.
 bool ptx_takes_q8(enum dtype type);

@@ -164,14 +164,16 @@ struct ptx_route {
     float scale;
     bool bias;
     uint32_t groups, groups_used; // 0: none
+    // The compute capability that the text is written for (75, 80, ...), or a lower one; from 80 on it takes PTX 7.0. The
+    // bits are the same.
+    uint32_t target;
 };
 int ptx_emit_route(struct ptx *p, const struct ptx_route *r, struct ptx_launch *launch, struct error *err);
 int ptx_route_check(const struct ptx_route *r, struct error *err);
-// Emits the choice for one row, as a scope of a kernel in which one whole warp executes it; not for ROUTE_EACH. `target`
-// is the compute capability that the kernel's text is written for: 75, or 80 and PTX 7.0. Both give the same bits. Reads
+// Emits the choice for one row, as a scope of a kernel in which one whole warp executes it; not for ROUTE_EACH. Reads
 // %lane (.u32), and the addresses %px of the logits, %py of the row of y and %bias of the biases (.u64). It declares
 // ptx_route_bytes of shared memory under fixed names: a kernel has room for one choice that needs some.
-void ptx_route_row(struct ptx *p, const struct ptx_route *r, uint32_t target);
+void ptx_route_row(struct ptx *p, const struct ptx_route *r);
 uint32_t ptx_route_bytes(const struct ptx_route *r);
 // Adds the outputs of a row's experts: y = the sum over j of weight[j] * x[j], in order of j, where x has `used`
 // parts of `width` columns and the weights come from `route`, or are 1 if `plain` is set. Parameters: step, x, route, y.

@@ -22,7 +22,7 @@
 // A CTA is one warp and has one row: grid (rows, 1, 1). Lane i reads the logits of experts i, i + 32, and so on. A
 // butterfly of shuffles combines the lanes. Shared memory holds nothing but scores. Lane 0 writes the results.
 //
-// Inside of a fused kernel, from compute capability 8.0 on, the lanes keep the logits (or scores) of up to KEYS_MOST
+// From compute capability 8.0 on, the lanes keep the logits (or scores) of up to KEYS_MOST
 // experts in registers, as integers of the same order, and the greatest and its lowest id come from redux.sync: the
 // choices follow each other, and nothing hides the time of one. It is then about a third.
 //
@@ -41,9 +41,17 @@ static bool is_scored(const struct ptx_route *r)
     return r->bias || r->groups;
 }
 
+static bool takes_keys(const struct ptx_route *r)
+{
+    return r->target >= 80 && r->experts <= KEYS_MOST;
+}
+
 static void route_head(struct ptx *p, const struct ptx_route *r)
 {
-    ptx_header(p, 63, 75);
+    if (takes_keys(r))
+        ptx_header(p, 70, 80);
+    else
+        ptx_header(p, 63, 75);
     PTX_FILL(p,
              "\n"
              "// node $0: $1 of $2 experts\n"
@@ -511,7 +519,7 @@ static void route_scale(struct ptx *p, const struct ptx_route *r)
              ptx_float_bits(r->scale), r->used);
 }
 
-void ptx_route_row(struct ptx *p, const struct ptx_route *r, uint32_t target)
+void ptx_route_row(struct ptx *p, const struct ptx_route *r)
 {
     row_head(p);
     if (r->kind == ROUTE_SOFTMAX)
@@ -520,7 +528,7 @@ void ptx_route_row(struct ptx *p, const struct ptx_route *r, uint32_t target)
         route_scores(p, r);
     if (r->groups)
         route_groups(p, r);
-    if (target >= 80 && r->experts <= KEYS_MOST)
+    if (takes_keys(r))
         choose_key(p, r);
     else
         route_choose(p, r);
@@ -535,7 +543,7 @@ int ptx_emit_route(struct ptx *p, const struct ptx_route *r, struct ptx_launch *
     if (r->kind == ROUTE_EACH)
         return route_each(p, r, launch, err);
     route_head(p, r);
-    ptx_route_row(p, r, 75);
+    ptx_route_row(p, r);
     PTX_LINES(p, "    ret;\n"
                  "}\n");
     *launch = (struct ptx_launch){.entry = "route", .grid = {1, 1, 1}, .block = {32, 1, 1}};

@@ -146,8 +146,8 @@ static bool same_experts(const struct section *a, const struct section *b)
 static bool can_merge(const struct section *a, const struct section *b)
 {
     uint32_t unit = (uint32_t)common_multiple(a->unit, b->unit);
-    return a->width == b->width && a->n_out == b->n_out && same_experts(a, b) && a->n_legs + b->n_legs <= FUSED_LEGS && unit <= FUSED_UNIT &&
-           (unit == PTX_TILE_ROWS || a->n_out % unit == 0);
+    return a->width == b->width && a->n_out == b->n_out && same_experts(a, b) && a->n_legs + b->n_legs <= FUSED_LEGS &&
+           unit <= FUSED_UNIT && (unit == PTX_TILE_ROWS || a->n_out % unit == 0);
 }
 
 // Finds the sections that compute n's sources, and counts the sources that n would load from memory instead. in[1] is
@@ -289,11 +289,8 @@ static int stage_new(struct fusion *u, struct tensor *first, struct stage **out,
     struct stage *s = *out = ARENA_NEW(&p->arena, struct stage);
     if (!s)
         return fail(err, E_MEMORY, "no memory for a plan");
-    *s = (struct stage){.at = first->id,
-                        .rows = first->rows,
-                        .x = fuse_root(first->src[0]),
-                        .parts = parts_of(first),
-                        .params = 1};
+    *s = (struct stage){
+        .at = first->id, .rows = first->rows, .x = fuse_root(first->src[0]), .parts = parts_of(first), .params = 1};
     if (!joins(u, s, first) || !sums_fit(s, 1, 1)) {
         *out = NULL;
         return 0;

@@ -325,6 +325,7 @@ struct ptx_route gpu_route_of(const struct tensor *n)
 static int do_route(struct plan *p, struct tensor *n, struct error *err)
 {
     struct gpu_spec s = {.kind = GPU_ROUTE, .route = gpu_route_of(n)};
+    s.route.target = gpu_target(p->gpu);
     struct gpu_launch *l = begin(p, n, err);
     if (!l || gpu_add_kernel(p, l, &s, 1, err))
         return -1;
