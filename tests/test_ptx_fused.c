@@ -385,7 +385,7 @@ static void choose(struct ptx_fused *f, bool scored)
     f->routes[0].y = 10;
 }
 
-// A router of 256 experts: in units of 8 columns if its type is F32.
+// A router of 256 experts: in units of few columns if its type is F32.
 static struct ptx_fused router(enum dtype type, bool scored)
 {
     struct ptx_fused f = qkv(type, type, DT_F16, false);
@@ -482,9 +482,10 @@ Test(ptx_fused, kernels_assemble_without_spills)
         f.halves = true;
         assemble_spec(folder, &f, "a sum of experts in 16 bits");
     }
-    for (int scored = 0; scored < 2; scored++) {
-        struct ptx_fused f = router(DT_F32, scored);
-        f.dependent = scored;
+    for (uint32_t unit = 2; unit <= FUSED_NARROW; unit *= 2) {
+        struct ptx_fused f = router(DT_F32, unit == 4);
+        f.dependent = unit == 4;
+        f.sections[0].unit = unit;
         assemble_spec(folder, &f, "a router");
     }
     struct ptx_fused f = gated(DT_Q4_K, ACT_GELU_ERF);

@@ -263,10 +263,11 @@ static bool joins(const struct fusion *u, const struct stage *s, const struct te
            (n->op == OP_MATMUL || fuse_fate(u, n->src[1])->made < s->at);
 }
 
-// Whether the stage has few columns, of float32 weights and activations, each of which is computed by itself.
-static bool is_narrow(const struct stage *s)
+// Returns the columns of a unit if the stage has few columns, of float32 weights and activations, each of which is computed
+// by itself: few enough for a CTA to load its weights in a round or two. 0: larger units.
+static uint32_t narrow_unit(const struct stage *s)
 {
-    enum { COLUMNS = 1024 };
+    enum { COLUMNS = 1024, OF_4 = 256, OF_2 = 64 };
     int64_t columns = 0;
     bool narrow = s->x->op != OP_QUANTIZE && s->x->width % 16 == 0;
     for (int i = 0; i < s->n_sections; i++) {
@@ -278,7 +279,9 @@ static bool is_narrow(const struct stage *s)
             narrow = narrow && (n->op == OP_MATMUL ? n->w[0]->type == DT_F32 : is_element(n) || weighs_columns(n));
         }
     }
-    return narrow && columns <= COLUMNS;
+    if (!narrow || columns > COLUMNS)
+        return 0;
+    return columns <= OF_2 ? 2 : columns <= OF_4 ? 4 : FUSED_NARROW;
 }
 
 // Forms the stage whose first product is `first`. *out becomes NULL if the sums do not fit in shared memory; the
@@ -313,8 +316,9 @@ static int stage_new(struct fusion *u, struct tensor *first, struct stage **out,
             absorb_route(u, s, p->program.nodes[i]);
         else
             absorb(u, s, p->program.nodes[i]);
-    for (int i = 0; i < s->n_sections && is_narrow(s); i++)
-        s->sections[i].unit = FUSED_NARROW;
+    uint32_t narrow = narrow_unit(s);
+    for (int i = 0; i < s->n_sections && narrow; i++)
+        s->sections[i].unit = narrow;
     return 0;
 }
 
