@@ -15,7 +15,8 @@
 //     value too. If all of them come after the first stage that computes it, a CTA of that stage stores it for them.
 //     Otherwise the node has a launch of its own. A rounded row is never stored: each stage rounds it for itself, unless
 //     other launches read it.
-// Every other node has a launch of its own. The row that OP_ROWS picks is the only row of the step, so that its value
+// Every other node has a launch of its own, unless it is one of several that follow each other and are no products: one CTA
+// computes these (gpu_fuse_rows.c). The row that OP_ROWS picks is the only row of the step, so that its value
 // is the value of its source.
 //
 // A position is the number of a node in the program. Launches keep that order; a stage has the number of its first
@@ -527,7 +528,8 @@ int gpu_fuse(struct plan *p, struct error *err)
     struct gpu_list *list = &p->lists[GPU_ONE_ROW];
     list->offsets = ARENA_ARRAY(&p->arena, size_t, n);
     if (!u || !list->offsets || !(u->stages = ARENA_ARRAY(&p->arena, struct stage *, n)) ||
-        !(u->fates = ARENA_ARRAY(&p->arena, struct fate, n)) || !(u->readers = ARENA_ARRAY(&p->arena, int, n)))
+        !(u->fates = ARENA_ARRAY(&p->arena, struct fate, n)) || !(u->readers = ARENA_ARRAY(&p->arena, int, n)) ||
+        !(u->chains = ARENA_ARRAY(&p->arena, struct chain *, n)))
         return fail(err, E_MEMORY, "no memory for a plan of %zu nodes", n);
     u->p = p;
     for (int i = 0; i < (int)n; i++)
@@ -536,6 +538,8 @@ int gpu_fuse(struct plan *p, struct error *err)
     if (form_stages(u, err))
         return -1;
     settle_stages(u);
+    if (fuse_chains(u, err))
+        return -1;
     p->list = list;
     place_values(u);
     p->list = &p->lists[GPU_ANY_ROWS];
@@ -554,7 +558,7 @@ static uint32_t most_ctas(const struct plan *p, const struct gpu_kernel *k)
 
 // Returns whether a launch may start before the launches ahead of it have ended: from sm_90 on, with drivers that keep
 // such dependencies in a captured graph (CUDA 12.3 or newer).
-static bool starts_early(const struct plan *p)
+bool fuse_starts_early(const struct plan *p)
 {
     const struct driver_card *card = driver_facts(p->gpu->driver);
     return card->major >= 9 && card->version >= EDGES_FROM;
@@ -575,7 +579,7 @@ static int launch_stage(struct fusion *u, const struct stage *s, struct error *e
     gpu_add_arg(l, ARG_PAGES, 0);
     if (fuse_build(&b, err))
         return -1;
-    spec.fused.dependent = l->dependent = starts_early(p);
+    spec.fused.dependent = l->dependent = fuse_starts_early(p);
     if (gpu_add_kernel(p, l, &spec, 1, err))
         return -1;
     l->most_ctas = most_ctas(p, l->kernels[0]);
@@ -599,6 +603,8 @@ int gpu_fuse_launches(struct plan *p, struct error *err)
     for (int i = 0; i < p->program.n && !status; i++) {
         if (u->stages[i])
             status = launch_stage(u, u->stages[i], err);
+        else if (u->chains[i])
+            status = fuse_launch_chain(u, u->chains[i], err);
         else if (u->fates[i].how == LAUNCHED)
             status = gpu_node(p, p->program.nodes[i], err);
     }
