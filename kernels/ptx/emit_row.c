@@ -20,8 +20,8 @@ static int check(const struct ptx_row *r, struct error *err)
         const struct ptx_row_node *n = &r->nodes[i];
         if (!n->width || n->width > PTX_ROW_WIDTH || n->a >= i || n->b >= i)
             return fail(err, E_GPU, "row: node %d of %u columns", i, n->width);
-        if (n->kind == PTX_ROW_NORM && (!n->norm.group || n->norm.group > PTX_ROW_GROUP ||
-                                        n->width % n->norm.group || !isfinite(n->norm.eps) || n->norm.eps < 0))
+        if (n->kind == PTX_ROW_NORM && (!n->norm.group || n->norm.group > PTX_ROW_GROUP || n->width % n->norm.group ||
+                                        !isfinite(n->norm.eps) || n->norm.eps < 0))
             return fail(err, E_GPU, "row: a norm of groups of %u in rows of %u", n->norm.group, n->width);
         if (n->kind == PTX_ROW_SLICE && (!n->slice.n || n->slice.from + n->slice.n > n->slice.group))
             return fail(err, E_GPU, "row: columns %u to %u of %u", n->slice.from, n->slice.from + n->slice.n,
@@ -207,19 +207,20 @@ static void compute_column(struct ptx *p, const struct ptx_row_node *n, uint32_t
              u);
 }
 
-// The columns from `first` on, at most AT_ONCE for a thread.
-static void columns_at_once(struct ptx *p, const struct ptx_row_node *n, uint32_t first)
+// Loads and computes the thread's columns %base + %index and up to AT_ONCE - 1 more, 1024 apart.
+static void columns_at_once(struct ptx *p, const struct ptx_row_node *n)
 {
-    const uint32_t count = MIN((uint32_t)AT_ONCE, ptx_tiles(n->width - first, THREADS));
+    const uint32_t count = MIN((uint32_t)AT_ONCE, ptx_tiles(n->width, THREADS));
     for (uint32_t u = 0; u < count; u++) {
         PTX_FILL(p,
-                 "    add.u32 %c$0, %index, $1;\n"
+                 "    add.u32 %c$0, %base, $1;\n"
+                 "    add.u32 %c$0, %c$0, %index;\n"
                  "    setp.lt.u32 %in$0, %c$0, $2;\n"
                  "    mov.f32 %v$0, 0f00000000;\n"
                  "    mov.f32 %w$0, 0f00000000;\n"
                  "    mov.f32 %s$0, 0f00000000;\n"
                  "    mov.f32 %t$0, 0f00000000;\n",
-                 u, first + u * THREADS, n->width);
+                 u, u * THREADS, n->width);
         load_column(p, n, u);
     }
     for (uint32_t u = 0; u < count; u++) {
@@ -235,12 +236,19 @@ static void columns(struct ptx *p, const struct ptx_row_node *n)
 {
     PTX_FILL(p,
              "    .reg .pred %in<$0>, %turns<$0>, %second<$0>, %second;\n"
-             "    .reg .u32 %c<$0>, %i, %j, %part;\n"
+             "    .reg .u32 %c<$0>, %i, %j, %part, %base;\n"
              "    .reg .u64 %at, %other;\n"
-             "    .reg .f32 %v<$0>, %w<$0>, %s<$0>, %t<$0>, %one, %two;\n",
+             "    .reg .f32 %v<$0>, %w<$0>, %s<$0>, %t<$0>, %one, %two;\n"
+             "    mov.u32 %base, 0;\n"
+             "COLUMNS:\n"
+             "    .pragma \"nounroll\";\n",
              AT_ONCE);
-    for (uint32_t first = 0; first < n->width; first += AT_ONCE * THREADS)
-        columns_at_once(p, n, first);
+    columns_at_once(p, n);
+    PTX_FILL(p,
+             "    add.u32 %base, %base, $0;\n"
+             "    setp.lt.u32 %in, %base, $1;\n"
+             "    @%in bra COLUMNS;\n",
+             AT_ONCE * THREADS, n->width);
 }
 
 // ---- norms

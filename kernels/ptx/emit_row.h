@@ -21,8 +21,8 @@ struct ptx_row_node {
     enum ptx_row_kind kind;
     uint32_t width; // columns, at most PTX_ROW_WIDTH
     int a, b;       // numbers of the nodes that compute x and z; -1: earlier launches do
-    int x, z, y;    // numbers of parameters: the sources (z: the second one, or the table of angles) and the value; of KV
-                    // y is the offset in a page, a number instead of an address
+    int x, z, y; // numbers of parameters: the sources (z: the second one, or the table of angles) and the value; of KV
+                 // y is the offset in a page, a number instead of an address
     int gain, bias; // of a norm; -1: none
     union {
         struct ptx_elements element; // only op, act and factor are used
@@ -34,7 +34,7 @@ struct ptx_row_node {
     };
 };
 struct ptx_row {
-    uint32_t node; // of the graph, for comments and the entry's name
+    uint32_t node;  // of the graph, for comments and the entry's name
     bool dependent; // programmatic dependent launch, as in emit_fused.h
     int n_nodes, n_params;
     struct ptx_row_node nodes[PTX_ROW_NODES];

@@ -134,10 +134,8 @@ static int norm_of(struct writer *w, const struct tensor *n, struct ptx_row_node
 {
     int64_t group = n->p.norm.group ? n->p.norm.group : n->width, gains = n->p.norm.by_column ? n->width : group;
     to->kind = PTX_ROW_NORM;
-    to->norm = (struct ptx_norm){.group = (uint32_t)group,
-                                 .kind = n->p.norm.kind,
-                                 .eps = n->p.norm.eps,
-                                 .by_column = n->p.norm.by_column};
+    to->norm = (struct ptx_norm){
+        .group = (uint32_t)group, .kind = n->p.norm.kind, .eps = n->p.norm.eps, .by_column = n->p.norm.by_column};
     return floats_param(w, n->w[0], gains, &to->gain, err) || floats_param(w, n->w[1], gains, &to->bias, err) ? -1 : 0;
 }
 
