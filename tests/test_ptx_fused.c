@@ -113,6 +113,12 @@ Test(ptx_fused, one_row_takes_six_launches_a_layer_of_experts)
     check_launches("gpt-oss-tiny", "BF16", 6);
 }
 
+// Latent attention: its slices, rotations and norms are a launch, and so are its joins with the write to the cache.
+Test(ptx_fused, one_row_takes_twelve_launches_a_layer_of_latent_attention)
+{
+    check_launches("deepseek2-tiny", "Q4_K_M", 12);
+}
+
 // ---- bits
 
 struct run {
@@ -202,6 +208,8 @@ Test(ptx_fused, gives_the_bits_of_single_nodes_of_experts)
     check_bits("deepseek2-tiny", "Q5_K", false, DT_F16, ROUNDED);
     check_bits("llama-moe-tiny", "BF16", false, DT_F16, 1e-5);
     check_bits("deepseek2-tiny", "F16", false, DT_F32, 1e-5);
+    check_bits("deepseek2-tiny", "Q8_0", false, DT_Q8_0, ROUNDED);
+    check_bits("deepseek2-tiny", "Q4_0", false, DT_Q4_0, ROUNDED);
     check_bits("llama-moe-tiny", "Q4_K", true, DT_F32, 1e-9);
 }
 
@@ -296,19 +304,13 @@ static void assemble(const char *folder, int arch, const char *what)
     cr_expect(strstr(report, " 0 bytes spill stores, 0 bytes spill loads"), "%s, sm_%d: %s", what, arch, report);
 }
 
-static void assemble_spec(const char *folder, const struct ptx_fused *f, const char *what)
+// Assembles a text for all architectures from `least` on, and at least for that.
+static void assemble_text(const char *folder, const struct ptx *p, int least, const char *what)
 {
-    static char text[1 << 20];
     char path[128];
-    struct ptx p;
-    struct ptx_launch launch;
-    struct error err = {0};
-    ptx_start(&p, text, sizeof text);
-    cr_assert_eq(ptx_emit_fused(&p, f, &launch, &err), 0, "%s: %s", what, err.text);
     snprintf(path, sizeof path, "%s/ptx", folder);
     FILE *out = fopen(path, "w");
-    cr_assert(out && fwrite(p.data, 1, p.size, out) == p.size && !fclose(out));
-    const int least = f->dependent ? 90 : f->halves ? 80 : 75;
+    cr_assert(out && fwrite(p->data, 1, p->size, out) == p->size && !fclose(out));
     bool any = false;
     for (size_t a = 0; a < COUNT_OF(archs); a++)
         if (archs[a] >= least) {
@@ -317,6 +319,58 @@ static void assemble_spec(const char *folder, const struct ptx_fused *f, const c
         }
     if (!any)
         assemble(folder, least, what);
+}
+
+static char text_of_kernel[1 << 20];
+
+static void assemble_spec(const char *folder, const struct ptx_fused *f, const char *what)
+{
+    struct ptx p;
+    struct ptx_launch launch;
+    struct error err = {0};
+    ptx_start(&p, text_of_kernel, sizeof text_of_kernel);
+    cr_assert_eq(ptx_emit_fused(&p, f, &launch, &err), 0, "%s: %s", what, err.text);
+    assemble_text(folder, &p, f->dependent ? 90 : f->halves ? 80 : 75, what);
+}
+
+// A node of each kind, of the widest rows and the largest groups.
+static struct ptx_row chain(enum norm_kind kind, enum rope_layout layout, enum dtype kv)
+{
+    const uint32_t width = PTX_ROW_WIDTH;
+    struct ptx_row r = {.n_nodes = 7, .n_params = 12};
+    for (int i = 0; i < r.n_nodes; i++)
+        r.nodes[i] = (struct ptx_row_node){
+            .width = width, .a = i - 1, .b = -1, .x = i, .z = i + 1, .y = i + 2, .gain = 10, .bias = 11};
+    r.nodes[0].kind = PTX_ROW_SLICE;
+    r.nodes[0].slice = (struct ptx_slice){.group = 192, .from = 128, .n = 64};
+    r.nodes[1].kind = PTX_ROW_NORM;
+    r.nodes[1].norm = (struct ptx_norm){.group = PTX_ROW_GROUP, .kind = kind, .eps = 1e-5f};
+    r.nodes[2].kind = PTX_ROW_ROPE;
+    r.nodes[2].rope = (struct ptx_rope){.head_dim = 64, .pairs = 16, .layout = layout};
+    r.nodes[3].kind = PTX_ROW_JOIN;
+    r.nodes[3].join = (struct ptx_join){.first = 32, .second = 32};
+    r.nodes[4].kind = PTX_ROW_ELEMENT;
+    r.nodes[4].element = (struct ptx_elements){.op = PTX_GLU, .act = ACT_GELU_ERF};
+    r.nodes[5].kind = PTX_ROW_NORM;
+    r.nodes[5].norm = (struct ptx_norm){.group = 100, .kind = kind, .by_column = true};
+    r.nodes[5].width = 1700;
+    r.nodes[6].kind = PTX_ROW_KV;
+    r.nodes[6].kv = (struct ptx_kv){.page_bytes = 1 << 20, .dim = 64, .type = kv};
+    return r;
+}
+
+static void assemble_chains(const char *folder)
+{
+    struct ptx p;
+    struct ptx_launch launch;
+    struct error err = {0};
+    for (int i = 0; i < 2; i++) {
+        struct ptx_row r = chain(i ? NORM_LAYER : NORM_RMS, i ? ROPE_NEOX : ROPE_NORM, i ? DT_Q4_0 : DT_F16);
+        r.dependent = i;
+        ptx_start(&p, text_of_kernel, sizeof text_of_kernel);
+        cr_assert_eq(ptx_emit_row(&p, &r, &launch, &err), 0, "%s", err.text);
+        assemble_text(folder, &p, i ? 90 : 75, "a chain");
+    }
 }
 
 // A row of 4096 with a norm in the prologue, and queries, keys and values as products: rotary positions, norms of
@@ -385,7 +439,7 @@ static void choose(struct ptx_fused *f, bool scored)
     f->routes[0].y = 10;
 }
 
-// A router of 256 experts: in units of 8 columns if its type is F32.
+// A router of 256 experts: in units of few columns if its type is F32.
 static struct ptx_fused router(enum dtype type, bool scored)
 {
     struct ptx_fused f = qkv(type, type, DT_F16, false);
@@ -401,8 +455,7 @@ static struct ptx_fused router(enum dtype type, bool scored)
 
 static struct ptx_fused_experts experts_of(bool summed)
 {
-    return (struct ptx_fused_experts){
-        .n_used = 8, .n_experts = 128, .apart = summed, .summed = summed, .route = 10};
+    return (struct ptx_fused_experts){.n_used = 8, .n_experts = 128, .apart = summed, .summed = summed, .route = 10};
 }
 
 // Gate and up of 8 experts of 128, and the sum of what goes down from them.
@@ -416,8 +469,8 @@ static struct ptx_fused gates_of_experts(enum dtype type)
 
 static struct ptx_fused sum_of_experts(enum dtype type)
 {
-    struct ptx_fused f = {.n_in = 768, .parts = 8, .q8 = ptx_takes_q8(type), .n_prologue = 1, .n_sections = 1,
-                          .n_params = 12};
+    struct ptx_fused f = {
+        .n_in = 768, .parts = 8, .q8 = ptx_takes_q8(type), .n_prologue = 1, .n_sections = 1, .n_params = 12};
     struct ptx_fused_section *s = &f.sections[0];
     f.prologue[0] = (struct ptx_fused_node){.kind = FUSED_LOAD, .param = 0, .other = -1, .store = -1};
     if (!f.q8)
@@ -483,11 +536,13 @@ Test(ptx_fused, kernels_assemble_without_spills)
         f.halves = true;
         assemble_spec(folder, &f, "a sum of experts in 16 bits");
     }
-    for (int scored = 0; scored < 2; scored++) {
-        struct ptx_fused f = router(DT_F32, scored);
-        f.dependent = scored;
+    for (uint32_t unit = 2; unit <= FUSED_NARROW; unit *= 2) {
+        struct ptx_fused f = router(DT_F32, unit == 4);
+        f.dependent = unit == 4;
+        f.sections[0].unit = unit;
         assemble_spec(folder, &f, "a router");
     }
+    assemble_chains(folder);
     struct ptx_fused f = gated(DT_Q4_K, ACT_GELU_ERF);
     f.sections[0].legs[1].type = DT_Q6_K;
     assemble_spec(folder, &f, "two types");
@@ -528,11 +583,25 @@ Test(ptx_fused, refuses_what_it_does_not_serve)
           : i == 4 ? &s->n_out
           : i == 5 ? &f.routes[0].route.experts
           : i == 6 ? &f.routes[0].route.used
-                   : &f.routes[0].route.groups) = i == 3 ? 1u << 16 : i == 4 ? 1u << 22 : i == 6 ? 300 : 7;
+                   : &f.routes[0].route.groups) = i == 3   ? 1u << 16
+                                                  : i == 4 ? 1u << 22
+                                                  : i == 6 ? 300
+                                                           : 7;
         if (i == 5)
             f.routes[0].route.kind = ROUTE_EACH;
         ptx_start(&p, text, sizeof text);
         cr_expect(ptx_emit_fused(&p, &f, &launch, &err) < 0, "case %d of experts", i);
+    }
+    for (int i = 0; i < 6; i++) {
+        struct ptx_row r = chain(NORM_RMS, ROPE_NORM, DT_F16);
+        *(i == 0   ? &r.nodes[0].width
+          : i == 1 ? &r.nodes[1].norm.group
+          : i == 2 ? &r.nodes[2].rope.pairs
+          : i == 3 ? &r.nodes[0].slice.n
+          : i == 4 ? &r.nodes[6].kv.dim
+                   : &r.nodes[6].kv.row_dim) = i == 0 ? PTX_ROW_WIDTH + 1 : 99;
+        ptx_start(&p, text, sizeof text);
+        cr_expect(ptx_emit_row(&p, &r, &launch, &err) < 0, "case %d of chains", i);
     }
     struct ptx_fused f = router(DT_F32, false);
     f.sections[0].legs[0].type = DT_F16; // units of 8 columns are those of F32

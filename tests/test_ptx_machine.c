@@ -215,6 +215,12 @@ static const struct golden arch[] = {
     {"more/bailingmoe-moe.gguf", FLOATS},
     {"more/bailingmoe2-moe.gguf", FLOATS},
     {"more/hunyuan-moe-moe.gguf", FLOATS},
+    {"arch/olmoe-moe.gguf", FLOATS},
+    {"arch/ernie4_5-moe.gguf", FLOATS},
+    {"arch/mistral3-moe.gguf", FLOATS},
+    {"arch/minicpm-moe.gguf", FLOATS},
+    {"more/minimax-m2-moe.gguf", FLOATS},
+    {"more/nemotron_h_moe-dense.gguf", FLOATS},
 #endif
 };
 

@@ -534,7 +534,8 @@ Test(ptx_matmul, small_batches_read_an_expert_once)
 {
     static const struct {
         uint32_t rows, class;
-    } cases[] = {{1, 1}, {8, 1}, {12, 8}, {16, 8}, {32, 8}, {64, 8}, {176, 16}, {384, PTX_MANY_ROWS}, {4096, PTX_MANY_ROWS}};
+    } cases[] = {
+        {1, 1}, {8, 1}, {12, 8}, {16, 8}, {32, 8}, {64, 8}, {176, 16}, {384, PTX_MANY_ROWS}, {4096, PTX_MANY_ROWS}};
     struct ptx_matmul m = {.type = DT_Q4_K, .n_in = 2048, .n_out = 768, .q8 = true, .n_used = 8, .n_experts = 128};
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         cr_expect_eq(ptx_matmul_rows(&m, cases[i].rows, 90), cases[i].class, "%u rows: class %u", cases[i].rows,

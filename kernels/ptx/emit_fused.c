@@ -19,7 +19,14 @@
 
 #include <math.h>
 
-enum { MAX_WARPS = 16, LARGE_WARPS = 12, LARGE_UNIT = 256, MANY_UNITS = 128, SHARED_MAX = 48 << 10, MAX_SIZE = 1 << 20 };
+enum {
+    MAX_WARPS = 16,
+    LARGE_WARPS = 12,
+    LARGE_UNIT = 256,
+    UNITS_AT_ONCE = 132,
+    SHARED_MAX = 48 << 10,
+    MAX_SIZE = 1 << 20
+};
 
 // The shape of a kernel and its use of shared memory. The fields ending in _bytes are sizes in shared memory.
 struct frame {
@@ -28,7 +35,7 @@ struct frame {
     uint32_t row_bytes;  // the row, if there is a prologue
     uint32_t sums_bytes; // one buffer of S; without q8 the buffer of decoded weights
     uint32_t buffers;    // of S: 1 or 2
-    uint32_t loads;      // of a thread in a round, for units of FUSED_NARROW columns; 0: larger units
+    uint32_t loads;      // of a thread in a round, for units of few float32 columns; 0: other units
     uint32_t exchange_bytes, partials_bytes, route_bytes;
 };
 
@@ -39,15 +46,15 @@ uint32_t ptx_fused_part_bytes(const struct ptx_fused *f)
     return f->halves ? ptx_half_row_bytes(f->sections[0].legs[0].type, f->n_in) : 4 * f->n_in;
 }
 
-// The most warps for which a lane has enough registers for a unit of every type used. The places of experts have more
-// units than a card has multiprocessors, but not many times as many: then two CTAs, each of half as many warps, share one,
-// and no unit has to wait for another.
+// The most warps for which a lane has enough registers for a unit of every type used. Where the places of experts have
+// more units than a card has multiprocessors, but not twice as many, two CTAs of half as many warps share one, and no unit
+// has to wait for another.
 static uint32_t most_warps(const struct ptx_fused *f)
 {
     uint32_t units = 0;
     for (int i = 0; i < f->n_sections; i++)
         units += f->sections[i].experts.n_used && !f->sections[i].experts.summed ? ptx_fused_units(&f->sections[i]) : 0;
-    if (units > MANY_UNITS)
+    if (units > UNITS_AT_ONCE && units <= 2 * UNITS_AT_ONCE)
         return MAX_WARPS / 2;
     for (int i = 0; i < f->n_sections; i++)
         for (int l = 0; l < f->sections[i].n_legs; l++)
@@ -84,7 +91,7 @@ static struct frame frame_of(const struct ptx_fused *f)
     r.route_bytes = ptx_fused_route_bytes(f);
     if (ptx_fused_narrow(f)) {
         uint64_t others = (uint64_t)r.row_bytes + r.exchange_bytes + r.partials_bytes + r.route_bytes;
-        r.loads = others + ptx_fused_narrow_bytes(8) <= SHARED_MAX ? 8 : 4;
+        r.loads = ptx_fused_narrow_loads(f, others + ptx_fused_narrow_bytes(8) <= SHARED_MAX ? 8 : 4);
         r.sums_bytes = ptx_fused_narrow_bytes(r.loads);
     }
     if (f->q8 && r.row_bytes + 2 * r.sums_bytes + r.exchange_bytes + r.partials_bytes + r.route_bytes <= SHARED_MAX)
@@ -94,8 +101,8 @@ static struct frame frame_of(const struct ptx_fused *f)
 
 static bool frame_fits(const struct frame *r)
 {
-    uint64_t bytes = (uint64_t)r->buffers * r->sums_bytes + r->row_bytes + r->exchange_bytes + r->partials_bytes +
-                     r->route_bytes;
+    uint64_t bytes =
+        (uint64_t)r->buffers * r->sums_bytes + r->row_bytes + r->exchange_bytes + r->partials_bytes + r->route_bytes;
     return bytes <= SHARED_MAX && r->warps <= MAX_WARPS;
 }
 
@@ -130,9 +137,9 @@ static int check_node(const struct ptx_fused_node *n, int at, uint32_t width, ui
 
 static int check_section(const struct ptx_fused *f, const struct ptx_fused_section *s, struct error *err)
 {
-    if (!s->n_out || s->n_out > MAX_SIZE || !s->unit || (s->unit % 32 && !ptx_fused_narrow(f)) || s->unit > FUSED_UNIT ||
-        (s->unit > 32 && s->n_out % s->unit) || s->n_legs < 1 || s->n_legs > FUSED_LEGS || s->n_nodes < 1 ||
-        s->n_nodes > FUSED_NODES)
+    if (!s->n_out || s->n_out > MAX_SIZE || !s->unit || (s->unit % 32 && !ptx_fused_narrow(f)) ||
+        s->unit > FUSED_UNIT || (s->unit > 32 && s->n_out % s->unit) || s->n_legs < 1 || s->n_legs > FUSED_LEGS ||
+        s->n_nodes < 1 || s->n_nodes > FUSED_NODES)
         return fail(err, E_GPU, "fused: %u columns in units of %u", s->n_out, s->unit);
     for (int i = 0; i < s->n_legs; i++) {
         if (tile_check("fused", s->legs[i].type, f->n_in, err))
@@ -474,7 +481,7 @@ static void section(struct ptx *p, const struct ptx_fused *f, const struct ptx_f
     else if (f->halves)
         ptx_fused_half_products(p, f, s);
     else if (r->loads)
-        ptx_fused_narrow_products(p, f, r->loads);
+        ptx_fused_narrow_products(p, f, s, r->loads);
     else
         f32_products(p, f, s);
     ptx_fused_columns(p, s);

@@ -51,7 +51,7 @@ enum {
     FUSED_SECTIONS = 6,
     FUSED_PARAMS = 60,
     FUSED_UNIT = 256,
-    FUSED_NARROW = 8, // columns of a unit of few float32 columns
+    FUSED_NARROW = 8, // columns of a unit of few float32 columns, at most
     FUSED_ROUTES = 2,
     FUSED_SUMMED = 32 // places whose products are summed
 };
@@ -102,7 +102,7 @@ struct ptx_fused_experts {
 struct ptx_fused_section {
     uint32_t n_out; // columns of each leg
     uint32_t unit;  // columns that a CTA processes at a time: a multiple of 32; if more than 32, a divisor of n_out; or
-                    // FUSED_NARROW, in all sections of a kernel that ptx_fused_narrow takes
+                    // 2, 4 or FUSED_NARROW, equal in all sections of a kernel that ptx_fused_narrow takes
     int n_legs, n_nodes;
     struct ptx_fused_experts experts;
     struct ptx_fused_leg legs[FUSED_LEGS];
@@ -133,7 +133,7 @@ struct ptx_fused {
 int ptx_emit_fused(struct ptx *p, const struct ptx_fused *f, struct ptx_launch *launch, struct error *err);
 // Whether the kernel fits into 48 KB of shared memory and 512 threads.
 bool ptx_fused_fits(const struct ptx_fused *f);
-// Whether all sections have units of FUSED_NARROW columns: plain products of whole rows of float32 with float32 weights,
+// Whether all sections have units of 2, 4 or FUSED_NARROW columns: plain products of whole rows of float32 with float32 weights,
 // n_in a multiple of 16, and nodes that need no other columns.
 bool ptx_fused_narrow(const struct ptx_fused *f);
 
@@ -188,12 +188,15 @@ uint32_t ptx_fused_half_sums_bytes(const struct ptx_fused_section *s);
 void ptx_fused_half_row(struct ptx *p, const struct ptx_fused *f, uint32_t warps);
 void ptx_fused_half_products(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s);
 
-// Few float32 columns (emit_fused_narrow.c): the bytes of shared memory, named weights, where a thread loads 16 bytes `loads`
-// times in a round, 4 or 8; and the products of a unit, which end in %y0 of its threads. The others go to MADE.
+// Few float32 columns (emit_fused_narrow.c): how often a thread loads 16 bytes in a round, at most `most`; the bytes of
+// shared memory, named weights, for so many loads; and the products of a unit, which end in %y0 of its threads. The others
+// go to MADE.
+uint32_t ptx_fused_narrow_loads(const struct ptx_fused *f, uint32_t most);
 uint32_t ptx_fused_narrow_bytes(uint32_t loads);
 void ptx_fused_narrow_prefetch(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s,
                                uint32_t threads, uint32_t label);
-void ptx_fused_narrow_products(struct ptx *p, const struct ptx_fused *f, uint32_t loads);
+void ptx_fused_narrow_products(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s,
+                               uint32_t loads);
 
 // Experts (emit_fused_experts.c).
 

@@ -317,7 +317,9 @@ void ptx_fused_choose(struct ptx *p, const struct ptx_fused *f)
         address(p, "%py", f->routes[i].y);
         if (f->routes[i].bias >= 0)
             address(p, "%bias", f->routes[i].bias);
-        ptx_route_row(p, &f->routes[i].route);
+        struct ptx_route r = f->routes[i].route;
+        r.target = f->dependent || f->halves ? 80 : 75;
+        ptx_route_row(p, &r);
         PTX_FILL(p, "CHOSEN_$0:\n", i);
     }
 }

@@ -397,10 +397,8 @@ static void load_rope(struct ptx *p, const struct ptx_fused_node *n, uint32_t j)
              j, 4 * n->rope.pairs);
 }
 
-// Sets %to<j> to the address in the KV cache of the column, or of its block for quantised caches.
-static void load_place(struct ptx *p, const struct ptx_fused_node *n, uint32_t j)
+void ptx_kv_place(struct ptx *p, const struct ptx_kv *kv, int offset, uint32_t j)
 {
-    const struct ptx_kv *kv = &n->kv;
     uint32_t block = (uint32_t)dtype_info[kv->type].block;
     PTX_FILL(p,
              "    {\n"
@@ -429,7 +427,7 @@ static void load_place(struct ptx *p, const struct ptx_fused_node *n, uint32_t j
              "    ld.param.u64 %place, [p$2];\n"
              "    add.u64 %to$0, %to$0, %place;\n"
              "    }\n",
-             j, (uint32_t)dtype_info[kv->type].bytes, (uint32_t)n->param);
+             j, (uint32_t)dtype_info[kv->type].bytes, (uint32_t)offset);
 }
 
 void ptx_fused_columns_load(struct ptx *p, const struct ptx_fused_section *s)
@@ -460,7 +458,7 @@ void ptx_fused_columns_load(struct ptx *p, const struct ptx_fused_section *s)
         if (n->kind == FUSED_ROPE)
             load_rope(p, n, j);
         if (n->kind == FUSED_KV)
-            load_place(p, n, j);
+            ptx_kv_place(p, &n->kv, n->param, j);
     }
     PTX_LINES(p, "LOADED:\n");
 }

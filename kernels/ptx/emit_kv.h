@@ -47,6 +47,11 @@ void ptx_kv_strip_in_block(struct ptx *p, enum dtype type);
 // Declares registers, so the caller opens a scope.
 void ptx_kv_put(struct ptx *p, enum dtype type);
 
+// In kernels of one row, with the parameters step, positions and pages (emit_fused.h): sets %to<j> to the address in the
+// cache of column %column, or of its block for quantised types. The parameter p<offset> has the offset of the layer's part
+// in a page. Changes %c0 and %c1 (.u32).
+void ptx_kv_place(struct ptx *p, const struct ptx_kv *kv, int offset, uint32_t j);
+
 #define PTX_KV_REGS                                                                                                    \
     "    .reg .u32 %position, %stride, %entry, %page, %slot;\n"                                                        \
     "    .reg .u64 %kv, %table, %place;\n"

@@ -169,6 +169,9 @@ struct ptx_route {
     float scale;
     bool bias;
     uint32_t groups, groups_used; // 0: none
+    // The compute capability that the text is written for (75, 80, ...), or a lower one; from 80 on it takes PTX 7.0. The
+    // bits are the same.
+    uint32_t target;
 };
 int ptx_emit_route(struct ptx *p, const struct ptx_route *r, struct ptx_launch *launch, struct error *err);
 int ptx_route_check(const struct ptx_route *r, struct error *err);

@@ -20,6 +20,7 @@
 #include "kernels/ptx/emit_fused.h"
 #include "kernels/ptx/emit_matmul.h"
 #include "kernels/ptx/emit_ops.h"
+#include "kernels/ptx/emit_row.h"
 
 struct buffer {
     uint64_t at;
@@ -46,6 +47,7 @@ enum gpu_kind {
     GPU_QUANTIZE,
     GPU_HALVE,
     GPU_FUSED,
+    GPU_ROW,
     GPU_TOP,
     GPU_SLICE,
     GPU_JOIN,
@@ -74,6 +76,7 @@ struct gpu_spec {
         struct ptx_quantize quantize;
         struct ptx_halve halve;
         struct ptx_fused fused;
+        struct ptx_row row;
         struct ptx_top top;
         struct ptx_slice slice;
         struct ptx_join join;
@@ -269,6 +272,8 @@ int gpu_kv_of(const struct plan *p, const struct tensor *n, int layer, enum kv_p
               struct error *err);
 struct ptx_elements gpu_elements_of(const struct tensor *n);
 struct ptx_route gpu_route_of(const struct tensor *n);
+struct ptx_slice gpu_slice_of(const struct tensor *n);
+struct ptx_join gpu_join_of(const struct tensor *n);
 // Whether n, of class ELEMENT, takes some columns of its second source; and the address of the first of them.
 bool gpu_takes_part(const struct tensor *n);
 uint64_t gpu_second(const struct plan *p, const struct tensor *n);

@@ -15,7 +15,8 @@
 //     value too. If all of them come after the first stage that computes it, a CTA of that stage stores it for them.
 //     Otherwise the node has a launch of its own. A rounded row is never stored: each stage rounds it for itself, unless
 //     other launches read it.
-// Every other node has a launch of its own. The row that OP_ROWS picks is the only row of the step, so that its value
+// Every other node has a launch of its own, unless it is one of several that follow each other and are no products: one CTA
+// computes these (gpu_fuse_rows.c). The row that OP_ROWS picks is the only row of the step, so that its value
 // is the value of its source.
 //
 // A position is the number of a node in the program. Launches keep that order; a stage has the number of its first
@@ -146,8 +147,8 @@ static bool same_experts(const struct section *a, const struct section *b)
 static bool can_merge(const struct section *a, const struct section *b)
 {
     uint32_t unit = (uint32_t)common_multiple(a->unit, b->unit);
-    return a->width == b->width && a->n_out == b->n_out && same_experts(a, b) && a->n_legs + b->n_legs <= FUSED_LEGS && unit <= FUSED_UNIT &&
-           (unit == PTX_TILE_ROWS || a->n_out % unit == 0);
+    return a->width == b->width && a->n_out == b->n_out && same_experts(a, b) && a->n_legs + b->n_legs <= FUSED_LEGS &&
+           unit <= FUSED_UNIT && (unit == PTX_TILE_ROWS || a->n_out % unit == 0);
 }
 
 // Finds the sections that compute n's sources, and counts the sources that n would load from memory instead. in[1] is
@@ -263,10 +264,11 @@ static bool joins(const struct fusion *u, const struct stage *s, const struct te
            (n->op == OP_MATMUL || fuse_fate(u, n->src[1])->made < s->at);
 }
 
-// Whether the stage has few columns, of float32 weights and activations, each of which is computed by itself.
-static bool is_narrow(const struct stage *s)
+// Returns the columns of a unit if the stage has few columns, of float32 weights and activations, each of which is computed
+// by itself: few enough for a CTA to load its weights in a round or two. 0: larger units.
+static uint32_t narrow_unit(const struct stage *s)
 {
-    enum { COLUMNS = 1024 };
+    enum { COLUMNS = 1024, OF_4 = 256, OF_2 = 64 };
     int64_t columns = 0;
     bool narrow = s->x->op != OP_QUANTIZE && s->x->width % 16 == 0;
     for (int i = 0; i < s->n_sections; i++) {
@@ -278,7 +280,9 @@ static bool is_narrow(const struct stage *s)
             narrow = narrow && (n->op == OP_MATMUL ? n->w[0]->type == DT_F32 : is_element(n) || weighs_columns(n));
         }
     }
-    return narrow && columns <= COLUMNS;
+    if (!narrow || columns > COLUMNS)
+        return 0;
+    return columns <= OF_2 ? 2 : columns <= OF_4 ? 4 : FUSED_NARROW;
 }
 
 // Forms the stage whose first product is `first`. *out becomes NULL if the sums do not fit in shared memory; the
@@ -289,11 +293,8 @@ static int stage_new(struct fusion *u, struct tensor *first, struct stage **out,
     struct stage *s = *out = ARENA_NEW(&p->arena, struct stage);
     if (!s)
         return fail(err, E_MEMORY, "no memory for a plan");
-    *s = (struct stage){.at = first->id,
-                        .rows = first->rows,
-                        .x = fuse_root(first->src[0]),
-                        .parts = parts_of(first),
-                        .params = 1};
+    *s = (struct stage){
+        .at = first->id, .rows = first->rows, .x = fuse_root(first->src[0]), .parts = parts_of(first), .params = 1};
     if (!joins(u, s, first) || !sums_fit(s, 1, 1)) {
         *out = NULL;
         return 0;
@@ -316,8 +317,9 @@ static int stage_new(struct fusion *u, struct tensor *first, struct stage **out,
             absorb_route(u, s, p->program.nodes[i]);
         else
             absorb(u, s, p->program.nodes[i]);
-    for (int i = 0; i < s->n_sections && is_narrow(s); i++)
-        s->sections[i].unit = FUSED_NARROW;
+    uint32_t narrow = narrow_unit(s);
+    for (int i = 0; i < s->n_sections && narrow; i++)
+        s->sections[i].unit = narrow;
     return 0;
 }
 
@@ -526,7 +528,8 @@ int gpu_fuse(struct plan *p, struct error *err)
     struct gpu_list *list = &p->lists[GPU_ONE_ROW];
     list->offsets = ARENA_ARRAY(&p->arena, size_t, n);
     if (!u || !list->offsets || !(u->stages = ARENA_ARRAY(&p->arena, struct stage *, n)) ||
-        !(u->fates = ARENA_ARRAY(&p->arena, struct fate, n)) || !(u->readers = ARENA_ARRAY(&p->arena, int, n)))
+        !(u->fates = ARENA_ARRAY(&p->arena, struct fate, n)) || !(u->readers = ARENA_ARRAY(&p->arena, int, n)) ||
+        !(u->chains = ARENA_ARRAY(&p->arena, struct chain *, n)))
         return fail(err, E_MEMORY, "no memory for a plan of %zu nodes", n);
     u->p = p;
     for (int i = 0; i < (int)n; i++)
@@ -535,6 +538,8 @@ int gpu_fuse(struct plan *p, struct error *err)
     if (form_stages(u, err))
         return -1;
     settle_stages(u);
+    if (fuse_chains(u, err))
+        return -1;
     p->list = list;
     place_values(u);
     p->list = &p->lists[GPU_ANY_ROWS];
@@ -553,7 +558,7 @@ static uint32_t most_ctas(const struct plan *p, const struct gpu_kernel *k)
 
 // Returns whether a launch may start before the launches ahead of it have ended: from sm_90 on, with drivers that keep
 // such dependencies in a captured graph (CUDA 12.3 or newer).
-static bool starts_early(const struct plan *p)
+bool fuse_starts_early(const struct plan *p)
 {
     const struct driver_card *card = driver_facts(p->gpu->driver);
     return card->major >= 9 && card->version >= EDGES_FROM;
@@ -574,7 +579,7 @@ static int launch_stage(struct fusion *u, const struct stage *s, struct error *e
     gpu_add_arg(l, ARG_PAGES, 0);
     if (fuse_build(&b, err))
         return -1;
-    spec.fused.dependent = l->dependent = starts_early(p);
+    spec.fused.dependent = l->dependent = fuse_starts_early(p);
     if (gpu_add_kernel(p, l, &spec, 1, err))
         return -1;
     l->most_ctas = most_ctas(p, l->kernels[0]);
@@ -598,6 +603,8 @@ int gpu_fuse_launches(struct plan *p, struct error *err)
     for (int i = 0; i < p->program.n && !status; i++) {
         if (u->stages[i])
             status = launch_stage(u, u->stages[i], err);
+        else if (u->chains[i])
+            status = fuse_launch_chain(u, u->chains[i], err);
         else if (u->fates[i].how == LAUNCHED)
             status = gpu_node(p, p->program.nodes[i], err);
     }

@@ -35,6 +35,7 @@ enum how {
     UNUSED,   // by no launch: nothing reads it
     MADE,     // in a section of a stage, or as a choice of experts at its end
     INLINED,  // only in the prologue of each stage that needs it; but for rounded rows that is one
+    CHAINED,  // in a chain of nodes that are no products
     CARRIED,  // in the prologue of the first stage that needs it, which stores it for all later readers
 };
 // How and where a node is computed, and who reads it.
@@ -46,14 +47,23 @@ struct fate {
     int inlined, last_inlined; // positions of the first and last stage that could compute it in their prologue
     struct stage *first;       // the first of these stages
 };
+// Nodes whose launches would follow each other, and that one CTA computes in one launch (emit_row.h).
+struct chain {
+    int n;
+    struct tensor *nodes[PTX_ROW_NODES];
+};
 struct fusion {
     struct plan *p;
     struct stage **stages; // [program.n] the stage whose first product is this node; NULL: none
     struct fate *fates;    // [program.n]
+    struct chain **chains; // [program.n] the chain whose first node this is; NULL: none
     int *readers;          // [program.n] how many nodes read each value
 };
 
+// The node itself, or the one whose only row OP_ROWS picks.
 struct tensor *fuse_root(struct tensor *n);
+// Whether launches may start before those ahead of them have ended.
+bool fuse_starts_early(const struct plan *p);
 static inline struct fate *fuse_fate(const struct fusion *u, const struct tensor *n)
 {
     return &u->fates[n->id];
@@ -70,5 +80,10 @@ struct builder {
     bool full;                        // there are too many nodes or parameters
 };
 int fuse_build(struct builder *b, struct error *err);
+
+// Forms the chains, after the fates are settled (gpu_fuse_rows.c): their nodes are CHAINED, and what they compute and read
+// is alive from the first to the last. Then makes the launch of one.
+int fuse_chains(struct fusion *u, struct error *err);
+int fuse_launch_chain(struct fusion *u, const struct chain *c, struct error *err);
 
 #endif

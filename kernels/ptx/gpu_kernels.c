@@ -54,6 +54,8 @@ static int emit(struct ptx *p, const struct gpu_spec *s, struct ptx_launch *l, s
         return ptx_emit_halve(p, &s->halve, l, err);
     case GPU_FUSED:
         return ptx_emit_fused(p, &s->fused, l, err);
+    case GPU_ROW:
+        return ptx_emit_row(p, &s->row, l, err);
     case GPU_TOP:
         return ptx_emit_top(p, &s->top, l, err);
     case GPU_SLICE:

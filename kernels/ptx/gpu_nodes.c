@@ -328,6 +328,7 @@ struct ptx_route gpu_route_of(const struct tensor *n)
 static int do_route(struct plan *p, struct tensor *n, struct error *err)
 {
     struct gpu_spec s = {.kind = GPU_ROUTE, .route = gpu_route_of(n)};
+    s.route.target = gpu_target(p->gpu);
     struct gpu_launch *l = begin(p, n, err);
     if (!l || gpu_add_kernel(p, l, &s, 1, err))
         return -1;
@@ -380,16 +381,20 @@ static int do_quantize(struct plan *p, struct tensor *n, struct error *err)
 
 // ---- slices and operations with state
 
-static int do_slice(struct plan *p, struct tensor *n, struct error *err)
+struct ptx_slice gpu_slice_of(const struct tensor *n)
 {
     const uint32_t group = (uint32_t)n->p.slice.group, from_width = (uint32_t)n->src[0]->width;
-    struct gpu_spec s = {.kind = GPU_SLICE};
-    s.slice = (struct ptx_slice){.rows = n->rows,
-                                 .from_width = from_width,
-                                 .width = (uint32_t)n->width,
-                                 .group = group,
-                                 .from = (uint32_t)n->p.slice.from,
-                                 .n = (uint32_t)n->width / (from_width / group)};
+    return (struct ptx_slice){.rows = n->rows,
+                              .from_width = from_width,
+                              .width = (uint32_t)n->width,
+                              .group = group,
+                              .from = (uint32_t)n->p.slice.from,
+                              .n = (uint32_t)n->width / (from_width / group)};
+}
+
+static int do_slice(struct plan *p, struct tensor *n, struct error *err)
+{
+    struct gpu_spec s = {.kind = GPU_SLICE, .slice = gpu_slice_of(n)};
     struct gpu_launch *l = begin(p, n, err);
     if (!l || gpu_add_kernel(p, l, &s, 1, err))
         return -1;
@@ -398,14 +403,18 @@ static int do_slice(struct plan *p, struct tensor *n, struct error *err)
     return 0;
 }
 
+struct ptx_join gpu_join_of(const struct tensor *n)
+{
+    return (struct ptx_join){.rows = n->rows,
+                             .width = (uint32_t)n->width,
+                             .first = (uint32_t)n->p.join.first,
+                             .second = (uint32_t)n->p.join.second,
+                             .same = n->src[1]->width == n->p.join.second};
+}
+
 static int do_join(struct plan *p, struct tensor *n, struct error *err)
 {
-    struct gpu_spec s = {.kind = GPU_JOIN};
-    s.join = (struct ptx_join){.rows = n->rows,
-                               .width = (uint32_t)n->width,
-                               .first = (uint32_t)n->p.join.first,
-                               .second = (uint32_t)n->p.join.second,
-                               .same = n->src[1]->width == n->p.join.second};
+    struct gpu_spec s = {.kind = GPU_JOIN, .join = gpu_join_of(n)};
     struct gpu_launch *l = begin(p, n, err);
     if (!l || gpu_add_kernel(p, l, &s, 1, err))
         return -1;

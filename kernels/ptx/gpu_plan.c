@@ -2,6 +2,7 @@
 #include "kernels/ptx/emit_dot.h"
 #include "kernels/ptx/gpu.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 // PAGES_AT_FIRST: entries of page tables for which the step's block has room before it first grows.
@@ -261,6 +262,31 @@ static void print_list(const struct gpu_list *list, struct text *out)
     }
 }
 
+// The number of the layer that a node belongs to by its name, "blk.3.attn_q"; -1: to none.
+static int layer_of(const struct tensor *n)
+{
+    int layer = -1;
+    return sscanf(n->name, "blk.%d.", &layer) == 1 ? layer : -1;
+}
+
+// How many launches the layers of a list have: the least and the most. Layers without launches do not count.
+static void print_layers(const struct gpu_list *list, struct text *out)
+{
+    int least = INT32_MAX, most = 0, before = -1;
+    for (int i = 0; i < list->n_launches; i++) {
+        int layer = layer_of(list->launches[i].node), n = 0;
+        for (int j = 0; layer > before && j < list->n_launches; j++)
+            n += layer_of(list->launches[j].node) == layer;
+        least = n ? MIN(least, n) : least;
+        most = MAX(most, n);
+        before = MAX(before, layer);
+    }
+    if (most && least < most)
+        text_print(out, ", %d to %d a layer", least, most);
+    else if (most)
+        text_print(out, ", %d a layer", most);
+}
+
 void gpu_print(const struct plan *p, struct text *out)
 {
     text_print(
@@ -271,6 +297,8 @@ void gpu_print(const struct plan *p, struct text *out)
     print_list(&p->lists[GPU_ANY_ROWS], out);
     if (!p->lists[GPU_ONE_ROW].n_launches)
         return;
-    text_print(out, "one row: %d launches\n", p->lists[GPU_ONE_ROW].n_launches);
+    text_print(out, "one row: %d launches", p->lists[GPU_ONE_ROW].n_launches);
+    print_layers(&p->lists[GPU_ONE_ROW], out);
+    text_print(out, "\n");
     print_list(&p->lists[GPU_ONE_ROW], out);
 }
