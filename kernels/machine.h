@@ -130,6 +130,7 @@ struct gpu_options {
     int device;          // number of the GPU, from 0
     const char *cache;   // directory where compiled kernels are kept; NULL: they are not kept
     int paper;           // 0: a real GPU; else an imaginary one of compute capability paper / 10, which runs nothing
+    int variant;         // which variant of a kernel that has several, from 0; a kernel with fewer gets its last one
 };
 int machine_open_gpu(struct machine **out, const struct machine_options *o, const struct gpu_options *options,
                      struct error *err);

@@ -41,12 +41,13 @@ static void unmake(struct made *m)
     remove(m->path);
 }
 
-static struct machine *open_card(bool exact)
+static struct machine *open_card(bool exact, int variant)
 {
     struct machine *m;
     struct error err = {0};
-    cr_assert_eq(machine_open_gpu(&m, &(struct machine_options){.exact = exact}, &(struct gpu_options){0}, &err), 0,
-                 "%s", err.text);
+    cr_assert_eq(machine_open_gpu(&m, &(struct machine_options){.exact = exact},
+                                  &(struct gpu_options){.variant = variant}, &err),
+                 0, "%s", err.text);
     return m;
 }
 
@@ -77,7 +78,7 @@ static void count_launches(const struct plan *p, int *of_layers, int *others)
 static void check_launches(const char *preset, const char *mix, int a_layer)
 {
     struct made model = make(preset, mix);
-    struct machine *m = open_card(false);
+    struct machine *m = open_card(false, 0);
     struct plan *p = compile(m, model.graph, 8, DT_F16, NULL);
     int of_layers, others;
     fprintf(stderr, "%s, %s: beside the layers", preset, mix);
@@ -139,12 +140,28 @@ static void run_close(struct run *r)
     r->m->v->plan_free(r->m, r->plan);
 }
 
-// Compares fused kernels with a kernel for each node (which a tap needs), and with the CPU.
+// Compares the other variants of fused kernels with the first one.
+static void check_variants(const struct made *model, const struct run *first, bool exact, enum dtype type,
+                           const char *what)
+{
+    static struct run other;
+    for (int v = 1; v < FUSED_VARIANTS; v++) {
+        struct machine *m = open_card(exact, v);
+        run_open(&other, m, model->graph, type, NULL);
+        for (int i = 0; i < STEPS; i++)
+            cr_expect(!memcmp(first->logits[i], other.logits[i], (size_t)model->info.n_vocab * sizeof(float)),
+                      "%s: step %d has other bits in variant %d", what, i, v);
+        run_close(&other);
+        m->v->close(m);
+    }
+}
+
+// Compares fused kernels with a kernel for each node (which a tap needs), in all variants, and with the CPU.
 static void check_bits(const char *preset, const char *mix, bool exact, enum dtype type, double bound)
 {
     static struct run fused, single, cpu;
     struct made model = make(preset, mix);
-    struct machine *m = open_card(exact), *host;
+    struct machine *m = open_card(exact, 0), *host;
     struct error err = {0};
     const struct tensor *tapped[] = {model.graph->nodes[1]};
     struct taps taps = {tapped, 1, look_away, NULL};
@@ -160,6 +177,7 @@ static void check_bits(const char *preset, const char *mix, bool exact, enum dty
                   "%s, %s, cache %s: step %d has other bits", preset, mix, dtype_info[type].name, i);
         cr_expect(error <= bound, "%s, %s, cache %s: step %d, NMSE %.3g", preset, mix, dtype_info[type].name, i, error);
     }
+    check_variants(&model, &fused, exact, type, mix);
     run_close(&fused);
     run_close(&single);
     run_close(&cpu);
@@ -207,7 +225,7 @@ static void check_wide(int64_t k, int n_launches)
 {
     struct weight table = noise("table", k, 8), head = noise("head", k, 8);
     struct graph *g = graph_new();
-    struct machine *m = open_card(false);
+    struct machine *m = open_card(false, 0);
     struct error err = {0};
     float logits[2][8];
     struct tensor *x = graph_embed(g, "embed", &table, INPUT_TOKENS, 1);

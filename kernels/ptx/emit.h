@@ -65,6 +65,7 @@ static inline uint32_t ptx_float_bits(float f)
 struct ptx_launch {
     const char *entry;          // the entry's name without the suffix _NODE
     uint32_t grid[3], block[3]; // CTAs; threads of a CTA
+    uint32_t shared;            // bytes of dynamic shared memory
 };
 
 // Returns the number of tiles that cover n.

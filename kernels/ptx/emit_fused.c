@@ -17,12 +17,20 @@
 #include "kernels/ptx/emit_fused.h"
 
 #include "kernels/ptx/emit_dot.h"
+#include "kernels/ptx/emit_fused_ring.h"
 #include "kernels/ptx/emit_type.h"
 #include "kernels/ptx/emit_matmul_parts.h"
 
 #include <math.h>
 
-enum { MAX_WARPS = 16, LARGE_WARPS = 12, LARGE_UNIT = 256, SHARED_MAX = 48 << 10, MAX_SIZE = 1 << 20 };
+enum {
+    MAX_WARPS = 16,
+    NARROW_WARPS = 8,
+    LARGE_WARPS = 12,
+    LARGE_UNIT = 256,
+    SHARED_MAX = 48 << 10,
+    MAX_SIZE = 1 << 20
+};
 
 // The shape of a kernel and its use of shared memory. The fields ending in _bytes are sizes in shared memory.
 struct frame {
@@ -33,6 +41,7 @@ struct frame {
     uint32_t sums_bytes; // one buffer of S; without q8 the buffer of decoded weights
     uint32_t buffers;    // of S: 1 or 2
     uint32_t exchange_bytes, partials_bytes;
+    struct ptx_ring ring; // depth 0: there is none
 };
 
 static uint32_t tiles_of(const struct ptx_fused_section *s)
@@ -49,6 +58,8 @@ static uint32_t items_of(const struct ptx_fused_section *s, uint32_t blocks)
 // The most warps for which a lane has enough registers for a unit of every type used.
 static uint32_t most_warps(const struct ptx_fused *f)
 {
+    if (f->variant != FUSED_WIDE)
+        return NARROW_WARPS;
     for (int i = 0; i < f->n_sections; i++)
         for (int l = 0; l < f->sections[i].n_legs; l++)
             if (tile_unit_bytes(f->sections[i].legs[l].type) > LARGE_UNIT)
@@ -56,15 +67,35 @@ static uint32_t most_warps(const struct ptx_fused *f)
     return MAX_WARPS;
 }
 
+// The bytes of static shared memory.
+static uint64_t static_bytes(const struct frame *r)
+{
+    return (uint64_t)r->buffers * r->sums_bytes + r->row_bytes + r->exchange_bytes + r->partials_bytes;
+}
+
+// Adds the ring: with all warps, or if there is no room for that, with one buffer of S and as many warps as have room,
+// at least `least`.
+static void add_ring(const struct ptx_fused *f, struct frame *r, uint32_t least)
+{
+    r->ring = ptx_ring_of(f, r->warps, r->units, (uint32_t)static_bytes(r));
+    if (r->ring.depth)
+        return;
+    r->buffers = 1;
+    for (r->warps++; !r->ring.depth && r->warps > least;)
+        r->ring = ptx_ring_of(f, --r->warps, r->units, (uint32_t)static_bytes(r));
+}
+
 static struct frame frame_of(const struct ptx_fused *f)
 {
     struct frame r = {.blocks = ptx_tiles(f->n_in, 256), .warps = f->q8 ? 1 : PTX_MATMUL_F32_WARPS, .buffers = 1};
+    uint32_t least = 1; // warps that units and norms need
     for (int i = 0; i < f->n_sections; i++) {
         const struct ptx_fused_section *s = &f->sections[i];
         uint32_t items = items_of(s, r.blocks);
         r.units += ptx_tiles(s->n_out, s->unit);
         r.exchange_bytes = MAX(r.exchange_bytes, ptx_fused_exchange_bytes(s));
         r.warps = MAX(r.warps, tiles_of(s));
+        least = MAX(least, tiles_of(s));
         if (f->q8) {
             r.warps = MAX(r.warps, ptx_tiles(items, ptx_tiles(items, most_warps(f))));
             r.sums_bytes = MAX(r.sums_bytes, 128 * items);
@@ -74,7 +105,8 @@ static struct frame frame_of(const struct ptx_fused *f)
     }
     for (int i = 0; i < f->n_prologue; i++)
         if (f->prologue[i].kind == FUSED_NORM)
-            r.warps = MAX(r.warps, ptx_norm_threads(f->n_in) / 32);
+            least = MAX(least, ptx_norm_threads(f->n_in) / 32);
+    r.warps = MAX(r.warps, least);
     if (!f->q8 && !f->halves)
         r.sums_bytes = PTX_MATMUL_F32_BYTES;
     if (f->n_prologue)
@@ -85,19 +117,33 @@ static struct frame frame_of(const struct ptx_fused *f)
     r.partials_bytes = ptx_fused_partials_bytes(f);
     if (f->q8 && r.row_bytes + 2 * r.sums_bytes + r.exchange_bytes + r.partials_bytes <= SHARED_MAX)
         r.buffers = 2;
+    if (ptx_ring_asked(f))
+        add_ring(f, &r, least);
     return r;
 }
 
-static bool frame_fits(const struct frame *r)
+static bool frame_fits(const struct ptx_fused *f, const struct frame *r)
 {
-    uint64_t bytes = (uint64_t)r->buffers * r->sums_bytes + r->row_bytes + r->exchange_bytes + r->partials_bytes;
-    return bytes <= SHARED_MAX && r->warps <= MAX_WARPS;
+    return static_bytes(r) <= SHARED_MAX && r->warps <= (f->variant == FUSED_WIDE ? MAX_WARPS : NARROW_WARPS) &&
+           (!ptx_ring_asked(f) || r->ring.depth);
 }
 
 bool ptx_fused_fits(const struct ptx_fused *f)
 {
     struct frame r = frame_of(f);
-    return frame_fits(&r);
+    return frame_fits(f, &r);
+}
+
+uint32_t ptx_fused_variants(const struct ptx_fused *f)
+{
+    struct ptx_fused g = *f;
+    uint32_t n = 1;
+    for (; f->q8 && n < FUSED_VARIANTS; n++) {
+        g.variant = (enum ptx_fused_variant)n;
+        if (!ptx_fused_fits(&g))
+            break;
+    }
+    return n;
 }
 
 // ---- checks
@@ -157,7 +203,7 @@ static int check(const struct ptx_fused *f, const struct frame *r, struct error 
     for (int i = 0; i < f->n_sections; i++)
         if (check_section(f, &f->sections[i], err))
             return -1;
-    if (!frame_fits(r))
+    if (!frame_fits(f, r))
         return fail(err, E_GPU, "fused: a row of %u takes more shared memory than %d", f->n_in, SHARED_MAX);
     return 0;
 }
@@ -191,11 +237,15 @@ static void describe(struct ptx *p, const struct ptx_fused *f)
 
 static void head(struct ptx *p, const struct ptx_fused *f, const struct frame *r)
 {
-    if (f->dependent)
+    if (r->ring.depth)
+        ptx_header(p, r->ring.bulk ? 80 : 70, r->ring.bulk ? 90 : 80);
+    else if (f->dependent)
         ptx_header(p, 78, 90);
     else
         ptx_header(p, f->halves ? 70 : 63, f->halves ? 80 : 75);
     tables(p, f);
+    if (r->ring.depth)
+        ptx_ring_module(p);
     describe(p, f);
     PTX_FILL(p,
              ".visible .entry fused_$0(\n"
@@ -208,12 +258,14 @@ static void head(struct ptx *p, const struct ptx_fused *f, const struct frame *r
     PTX_FILL(p,
              ")\n"
              ".maxntid $0, 1, 1\n"
-             ".minnctapersm 1\n"
+             ".minnctapersm $1\n"
              "{\n"
              "    .reg .pred %in, %more, %first_cta;\n"
              "    .reg .u32 %lane, %warp, %index, %job, %jobs, %tile, %column, %sums;\n"
              "    .reg .u64 %row;\n",
-             32 * r->warps);
+             32 * r->warps, f->variant == FUSED_WIDE ? 1 : 2);
+    if (r->ring.depth)
+        ptx_ring_declare(p, &r->ring);
     if (f->q8 || f->halves)
         PTX_FILL(p, "    .shared .align 16 .b8 sums[$0];\n", r->buffers * r->sums_bytes);
     else
@@ -414,14 +466,9 @@ static void make_row(struct ptx *p, const struct ptx_fused *f, const struct fram
 
 // ---- products of 8-bit activations
 
-// Consecutive legs of one type, whose S the same code computes.
-struct run {
-    int first, n;  // legs first to first + n - 1
-    uint32_t slot; // index of its first S in shared memory
-};
-
 // From the warp's item %item, sets %w_base to the matrix of its leg, %j to its tile and %block to its block.
-static void locate_item(struct ptx *p, const struct ptx_fused_section *s, const struct run *run, const struct frame *r)
+static void locate_item(struct ptx *p, const struct ptx_fused_section *s, const struct ptx_fused_run *run,
+                        const struct frame *r)
 {
     uint32_t tiles = tiles_of(s);
     PTX_FILL(p,
@@ -444,23 +491,12 @@ static void locate_item(struct ptx *p, const struct ptx_fused_section *s, const 
         PTX_LINES(p, "    mov.u32 %j, %tile;\n");
 }
 
-// Loops over the warp's items of a run, every warps-th one, and stores each S in its slot of shared memory. Item 0
-// belongs to the warp that follows the last one of the previous run, so that all warps have about as many items.
-static void compute_items(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s,
-                          const struct run *run, const struct frame *r)
+// Computes %bs0, the S of item %item.
+static void compute_item(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s,
+                         const struct ptx_fused_run *run, const struct frame *r)
 {
     enum dtype type = s->legs[run->first].type;
-    uint32_t items = (uint32_t)run->n * tiles_of(s) * r->blocks, ahead = run->slot % r->warps;
     const struct ptx_dot dot = {.p = p, .type = type, .rows = 1, .blocks = r->blocks, .shared = f->n_prologue > 0};
-    PTX_FILL(p,
-             "    // the warp that has the fewest begins\n"
-             "    add.u32 %item, %warp, $0;\n"
-             "    setp.ge.u32 %in, %item, $1;\n"
-             "    @%in sub.u32 %item, %item, $1;\n"
-             "    setp.ge.u32 %in, %item, $2;\n"
-             "    @%in bra FORMED_$3;\n"
-             "FORM_$3: // 256 products a turn\n",
-             r->warps - ahead, r->warps, items, (uint32_t)run->first);
     locate_item(p, s, run, r);
     PTX_FILL(p,
              "    mad.wide.u32 %unit, %j, $0, %w_base;\n"
@@ -470,6 +506,27 @@ static void compute_items(struct ptx *p, const struct ptx_fused *f, const struct
              "    mov.u64 %px0, %row;\n",
              (uint32_t)tile_bytes(type, f->n_in), 32 * tile_unit_bytes(type));
     ptx_dot_unit(&dot);
+}
+
+// Loops over the warp's items of a run, every warps-th one, and stores each S in its slot of shared memory. Item 0
+// belongs to the warp that follows the last one of the previous run, so that all warps have about as many items.
+static void compute_items(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s,
+                          const struct ptx_fused_run *run, const struct frame *r)
+{
+    uint32_t items = (uint32_t)run->n * tiles_of(s) * r->blocks, ahead = run->slot % r->warps;
+    PTX_FILL(p,
+             "    // the warp that has the fewest begins\n"
+             "    add.u32 %item, %warp, $0;\n"
+             "    setp.ge.u32 %in, %item, $1;\n"
+             "    @%in sub.u32 %item, %item, $1;\n"
+             "    setp.ge.u32 %in, %item, $2;\n"
+             "    @%in bra FORMED_$3;\n"
+             "FORM_$3: // 256 products a turn\n",
+             r->warps - ahead, r->warps, items, (uint32_t)run->first);
+    if (r->ring.depth)
+        ptx_ring_item(p, f, s, run, &r->ring);
+    else
+        compute_item(p, f, s, run, r);
     PTX_FILL(p,
              "    add.u32 %part, %item, $0;\n"
              "    mad.lo.u32 %part, %part, 128, %sums;\n"
@@ -539,13 +596,8 @@ static void q8_products(struct ptx *p, const struct ptx_fused *f, const struct p
     PTX_LINES(p, "    .reg .u32 %item, %part, %block, %j;\n"
                  "    .reg .u64 %w_base, %unit, %chunk, %pr0, %px0;\n"
                  "    .reg .f32 %bs0;\n");
-    for (struct run run = {0}; run.first < s->n_legs; run.first += run.n) {
-        run.n = 1;
-        while (run.first + run.n < s->n_legs && s->legs[run.first + run.n].type == s->legs[run.first].type)
-            run.n++;
+    for (struct ptx_fused_run run = {0}; ptx_fused_next_run(s, tiles_of(s) * r->blocks, &run);)
         compute_items(p, f, s, &run, r);
-        run.slot += (uint32_t)run.n * tiles_of(s) * r->blocks;
-    }
     PTX_FILL(p,
              "    bar.sync 0;\n"
              "    setp.ge.u32 %in, %warp, $0;\n"
@@ -612,7 +664,7 @@ static void section(struct ptx *p, const struct ptx_fused *f, const struct ptx_f
              "    mad.lo.u32 %column, %tile, $2, %index;\n"
              "    mul.lo.u32 %tile, %tile, $3;\n",
              (uint32_t)s->n_legs, first, s->unit, tiles_of(s));
-    for (uint32_t l = 0; l < (uint32_t)s->n_legs; l++)
+    for (uint32_t l = 0; l < (uint32_t)s->n_legs && !r->ring.depth; l++)
         PTX_FILL(p,
                  "    ld.param.u64 %w$0, [p$1];\n"
                  "    cvta.to.global.u64 %w$0, %w$0;\n",
@@ -678,9 +730,13 @@ int ptx_emit_fused(struct ptx *p, const struct ptx_fused *f, struct ptx_launch *
     if (check(f, &r, err))
         return -1;
     head(p, f, &r);
-    prefetch_first(p, f, &r);
+    if (r.ring.depth)
+        ptx_ring_fill(p, f, &r.ring);
+    else
+        prefetch_first(p, f, &r);
     make_row(p, f, &r);
     sections(p, f, &r);
-    *launch = (struct ptx_launch){.entry = "fused", .grid = {r.units, 1, 1}, .block = {32 * r.warps, 1, 1}};
+    *launch = (struct ptx_launch){
+        .entry = "fused", .grid = {r.units, 1, 1}, .block = {32 * r.warps, 1, 1}, .shared = ptx_ring_bytes(&r.ring)};
     return ptx_finish(p, err);
 }

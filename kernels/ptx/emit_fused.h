@@ -79,22 +79,34 @@ struct ptx_fused_section {
     struct ptx_fused_leg legs[FUSED_LEGS];
     struct ptx_fused_node nodes[FUSED_NODES];
 };
+// The variants of a kernel, which give the same bits. Which one is fastest depends on the card.
+enum ptx_fused_variant {
+    FUSED_WIDE,      // a CTA has up to 512 threads
+    FUSED_NARROW,    // up to 256 threads, so that two CTAs fit on a multiprocessor
+    FUSED_RING,      // as before, with weights in flight in shared memory (emit_fused_ring.c)
+    FUSED_RING_PAIR, // the same, for two CTAs of the launch on a multiprocessor: these leave no room for the next launch
+    FUSED_VARIANTS
+};
 struct ptx_fused {
-    uint32_t node;  // of the graph, for comments and the entry's name
-    uint32_t n_in;  // elements of the row
-    bool q8;        // the products take 8-bit activations
-    bool halves;    // they take activations of 16 bits; all weights are F16, or all are BF16. PTX 7.0, sm_80
-    bool dependent; // programmatic dependent launch: the kernel starts before the launches ahead of it have ended, and
-                    // waits for them itself. PTX 7.8, sm_90
-    int n_prologue; // nodes of the prologue; the last one is the row. 0: the row is in memory, in the products' format
-    int source;     // with n_prologue 0: the parameter with the address of the row
+    uint32_t node; // of the graph, for comments and the entry's name
+    enum ptx_fused_variant variant;
+    uint32_t target; // 10 * major + minor of the card's compute capability; only a ring depends on it
+    uint32_t n_in;   // elements of the row
+    bool q8;         // the products take 8-bit activations
+    bool halves;     // they take activations of 16 bits; all weights are F16, or all are BF16. PTX 7.0, sm_80
+    bool dependent;  // programmatic dependent launch: the kernel starts before the launches ahead of it have ended, and
+                     // waits for them itself. PTX 7.8, sm_90
+    int n_prologue;  // nodes of the prologue; the last one is the row. 0: the row is in memory, in the products' format
+    int source;      // with n_prologue 0: the parameter with the address of the row
     int n_sections, n_params;
     struct ptx_fused_node prologue[FUSED_NODES];
     struct ptx_fused_section sections[FUSED_SECTIONS];
 };
 int ptx_emit_fused(struct ptx *p, const struct ptx_fused *f, struct ptx_launch *launch, struct error *err);
-// Whether the kernel fits into 48 KB of shared memory and 512 threads.
+// Whether the kernel fits into 48 KB of shared memory and 512 threads, or has room for its ring.
 bool ptx_fused_fits(const struct ptx_fused *f);
+// The number of variants that this kernel has on f->target, 1 to FUSED_VARIANTS: the first ones of enum ptx_fused_variant.
+uint32_t ptx_fused_variants(const struct ptx_fused *f);
 
 // ---- between emit_fused.c and emit_fused_row.c
 

@@ -127,6 +127,7 @@ int machine_open_gpu(struct machine **out, const struct machine_options *o, cons
         return fail(err, E_MEMORY, "no memory for a machine");
     g->machine.v = &gpu_vtable;
     g->options = *o;
+    g->variant = options->variant;
     // It has the shared memory of the smallest supported GPU, and so much memory that no plan is refused.
     const struct driver_card paper = {.name = "a card on paper",
                                       .major = options->paper / 10,

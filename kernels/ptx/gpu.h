@@ -97,6 +97,7 @@ struct gpu_kernel {
 struct gpu {
     struct machine machine;
     struct machine_options options;
+    int variant; // of gpu_options
     struct driver *driver;
     struct gpu_kernel **kernels;
     int n_kernels, cap_kernels;
