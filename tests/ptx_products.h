@@ -138,8 +138,8 @@ static inline void launch(struct gpu *g, const struct ptx *p, const struct ptx_l
     cr_assert_eq(simt_load(g->s, (struct str){p->data, p->size}, &g->err), 0, "%s: %s", entry, g->err.text);
     const struct simt_kernel *k = simt_find(g->s, entry);
     cr_assert_not_null(k, "%s", entry);
-    cr_assert_eq(simt_launch(g->s, k, (struct simt_dim){l->grid[0], grid1, 1}, (struct simt_dim){l->block[0], 1, 1}, 0,
-                             params, size, &g->err),
+    cr_assert_eq(simt_launch(g->s, k, (struct simt_dim){l->grid[0], grid1, 1}, (struct simt_dim){l->block[0], 1, 1},
+                             l->shared, params, size, &g->err),
                  0, "%s", g->err.text);
 }
 

@@ -7,6 +7,7 @@
 #include "gguf/dtype.h"
 #include "bench/ptx/emitters.h"
 #include "tests/ptx/interpreter.h"
+#include "tests/ptx_mutate.h"
 
 #include <criterion/criterion.h>
 #include <ctype.h>
@@ -17,20 +18,7 @@
 #ifndef MUTATIONS
 #define MUTATIONS 250
 #endif
-enum { SEED = 20261121, TEXT_SIZE = 1 << 16, LINES = 2048, REGISTERS = 512, MAX_ARGS = 4, NODE = 7, Q4_K_BYTES = 144 };
-
-static uint64_t random_u64(uint64_t *state)
-{
-    uint64_t z = *state += 0x9e3779b97f4a7c15;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
-    z = (z ^ z >> 27) * 0x94d049bb133111eb;
-    return z ^ z >> 31;
-}
-
-static size_t below(uint64_t *state, size_t n)
-{
-    return (size_t)(random_u64(state) % n);
-}
+enum { SEED = 20261121, TEXT_SIZE = 1 << 16, MAX_ARGS = 4, NODE = 7, Q4_K_BYTES = 144 };
 
 // ---- subjects
 
@@ -84,7 +72,7 @@ static void *random_bytes(size_t size, uint64_t *state)
     uint8_t *p = malloc(size);
     cr_assert_not_null(p);
     for (size_t i = 0; i < size; i++)
-        p[i] = (uint8_t)random_u64(state);
+        p[i] = (uint8_t)mutate_random(state);
     return p;
 }
 
@@ -93,7 +81,7 @@ static float *random_floats(size_t n, uint64_t *state)
     float *x = malloc(n * sizeof(*x));
     cr_assert_not_null(x);
     for (size_t i = 0; i < n; i++)
-        x[i] = (float)((double)(random_u64(state) >> 11) * 0x1p-52 - 1);
+        x[i] = (float)((double)(mutate_random(state) >> 11) * 0x1p-52 - 1);
     return x;
 }
 
@@ -102,7 +90,7 @@ static uint16_t *random_halves(size_t n, uint64_t *state)
     uint16_t *h = malloc(n * sizeof(*h));
     cr_assert_not_null(h);
     for (size_t i = 0; i < n; i++)
-        h[i] = f32_to_f16((float)((double)(random_u64(state) >> 11) * 0x1p-52 - 1));
+        h[i] = f32_to_f16((float)((double)(mutate_random(state) >> 11) * 0x1p-52 - 1));
     return h;
 }
 
@@ -151,7 +139,7 @@ static int make_rows(struct subject *s, bool layernorm, uint32_t width, struct p
     float *x = random_floats(ROWS * (size_t)width, state);
     // One value of every other row is so large that exponentials overflow if it is not found as the maximum.
     for (size_t i = 0; !layernorm && i < ROWS; i += 2)
-        x[i * width + below(state, width)] = 200;
+        x[i * width + mutate_below(state, width)] = 200;
     add_arg(s, x, ROWS * row);
     for (int i = 0; layernorm && i < 2; i++)
         add_arg(s, random_floats(width, state), row);
@@ -272,204 +260,15 @@ static bool same_numbers(const struct subject *s, const float *got)
 
 // ---- changes
 
-struct span {
-    size_t at, len;
-};
-struct sites {
-    struct span lines[LINES]; // instructions, without leading blanks and line ends
-    size_t n_lines;
-    struct span registers[REGISTERS]; // as declared, with the type of each
-    struct span types[REGISTERS];
-    size_t n_registers;
-};
-
-static bool begins(const char *text, struct span s, const char *word)
-{
-    return s.len >= strlen(word) && !memcmp(text + s.at, word, strlen(word));
-}
-
-static bool word_char(char c)
-{
-    return isalnum((unsigned char)c) || c == '_' || c == '%';
-}
-
-// ".reg .type %a, %b;"
-static void read_registers(const char *text, struct span line, struct sites *out)
-{
-    size_t at = line.at + 5, end = line.at + line.len;
-    struct span type = {at, 0};
-    while (at < end && text[at] != ' ')
-        at++;
-    type.len = at - type.at;
-    while (at < end && out->n_registers < REGISTERS) {
-        if (text[at] != '%') {
-            at++;
-            continue;
-        }
-        struct span name = {at, 0};
-        while (at < end && word_char(text[at]))
-            at++;
-        name.len = at - name.at;
-        if (text[at] == '<')
-            continue;
-        out->types[out->n_registers] = type;
-        out->registers[out->n_registers++] = name;
-    }
-}
-
-static void find_sites(const char *text, size_t len, struct sites *out)
-{
-    out->n_lines = out->n_registers = 0;
-    for (size_t at = 0; at < len;) {
-        size_t end = at;
-        while (end < len && text[end] != '\n')
-            end++;
-        struct span line = {at, 0};
-        while (line.at < end && text[line.at] == ' ')
-            line.at++;
-        line.len = end - line.at;
-        if (begins(text, line, ".reg "))
-            read_registers(text, line, out);
-        else if (line.at > at && line.len > 3 && text[end - 1] == ';' && text[line.at] != '.' && text[line.at] != '/' &&
-                 out->n_lines < LINES)
-            out->lines[out->n_lines++] = line;
-        at = end + 1;
-    }
-}
-
-// Replaces [at, at + len) of a text by a word. Returns the new length, 0 if there is no room.
-static size_t replace(char *text, size_t size, size_t at, size_t len, const char *word)
-{
-    size_t n = strlen(word);
-    if (size - len + n >= TEXT_SIZE)
-        return 0;
-    memmove(text + at + n, text + at + len, size - at - len);
-    memcpy(text + at, word, n);
-    return size - len + n;
-}
-
-static bool same_span(const char *text, struct span a, struct span b)
-{
-    return a.len == b.len && !memcmp(text + a.at, text + b.at, a.len);
-}
-
-// Replaces a register by another one of the same type.
-static size_t change_register(char *text, size_t size, const struct sites *s, struct span line, uint64_t *state)
-{
-    struct span found[16];
-    size_t n = 0;
-    for (size_t i = line.at; i < line.at + line.len && n < COUNT_OF(found); i++) {
-        if (text[i] != '%' || word_char(text[i - 1]))
-            continue;
-        found[n].at = i;
-        while (word_char(text[i]))
-            i++;
-        found[n].len = i - found[n].at;
-        n++;
-    }
-    if (!n)
-        return 0;
-    struct span old = found[below(state, n)], type = {0, 0};
-    for (size_t i = 0; i < s->n_registers; i++)
-        if (same_span(text, s->registers[i], old))
-            type = s->types[i];
-    size_t pick = below(state, s->n_registers);
-    struct span with = s->registers[pick];
-    if (!type.len || !same_span(text, s->types[pick], type) || same_span(text, with, old))
-        return 0;
-    char word[64];
-    snprintf(word, sizeof(word), "%.*s", (int)with.len, text + with.at);
-    return replace(text, size, old.at, old.len, word);
-}
-
-// Changes an integer by 1 up or down; a multiple of `unit`, if there is one, by a whole unit.
-static size_t change_number(char *text, size_t size, struct span line, uint32_t unit, uint64_t *state)
-{
-    if (begins(text, line, "bar.")) // the number of the barrier has no effect
-        return 0;
-    struct span found[16];
-    size_t n = 0;
-    for (size_t i = line.at + 1; i < line.at + line.len && n < COUNT_OF(found); i++) {
-        if (!isdigit((unsigned char)text[i]) || !strchr(" +[-,", text[i - 1]))
-            continue;
-        size_t start = i;
-        while (word_char(text[i]))
-            i++;
-        bool whole = true;
-        for (size_t j = start; j < i; j++)
-            whole = whole && isdigit((unsigned char)text[j]);
-        if (whole && i - start < 10)
-            found[n++] = (struct span){start, i - start};
-    }
-    if (!n)
-        return 0;
-    struct span old = found[below(state, n)];
-    char word[24];
-    long v = strtol(text + old.at, NULL, 10);
-    // A distance of a butterfly that is a power of two plus 1 gives an equally good butterfly.
-    bool up = v == 0 || (random_u64(state) & 1 && !begins(text, line, "shfl.sync.bfly"));
-    long by = unit && v && v % (long)unit == 0 ? (long)unit : 1;
-    snprintf(word, sizeof(word), "%ld", up ? v + by : v - by);
-    return replace(text, size, old.at, old.len, word);
-}
-
-static size_t change_word(char *text, size_t size, struct span line, const char *const pairs[][2], size_t n_pairs,
-                          uint64_t *state)
-{
-    size_t pick = below(state, n_pairs);
-    const char *from = pairs[pick][0];
-    for (size_t i = line.at; i + strlen(from) <= line.at + line.len; i++)
-        if (!memcmp(text + i, from, strlen(from)))
-            return replace(text, size, i, strlen(from), pairs[pick][1]);
-    return 0;
-}
-
-// Makes one random change. Returns the new length, 0 if the chosen kind of change does not apply to the chosen line.
-static size_t mutate(char *text, size_t size, const struct sites *s, uint32_t unit, uint64_t *state, const char **what,
-                     size_t *where)
-{
-    static const char *const comparisons[][2] = {{".lt.", ".le."}, {".le.", ".lt."}, {".ge.", ".gt."},
-                                                 {".gt.", ".ge."}, {".eq.", ".ne."}, {".ne.", ".eq."},
-                                                 {".lt.", ".ge."}, {".ge.", ".lt."}};
-    static const char *const operations[][2] = {{"add.", "sub."}, {"sub.", "add."}, {"min.", "max."}, {"max.", "min."},
-                                                {"and.", "or."},  {"or.", "and."},  {"shl.", "shr."}, {"shr.", "shl."}};
-    struct span line = s->lines[below(state, s->n_lines)];
-    size_t kind = below(state, 20);
-    *where = line.at;
-    // These have no effect: hints, and conversions that do not change the address.
-    if (begins(text, line, "prefetch") || begins(text, line, "cvta"))
-        return 0;
-    if (kind < 7) {
-        *what = "register";
-        return change_register(text, size, s, line, state);
-    }
-    if (kind < 12) {
-        *what = "number";
-        return change_number(text, size, line, unit, state);
-    }
-    if (kind < 14) {
-        *what = "comparison";
-        return begins(text, line, "setp") ? change_word(text, size, line, comparisons, COUNT_OF(comparisons), state)
-                                          : 0;
-    }
-    if (kind < 17) {
-        *what = "operation";
-        return change_word(text, size, line, operations, COUNT_OF(operations), state);
-    }
-    bool barrier = begins(text, line, "bar.") || begins(text, line, "cp.async.wait");
-    *what = kind < 19 ? "barrier" : "instruction";
-    return barrier == (kind < 19) ? replace(text, size, line.at, line.len, "") : 0;
-}
-
 // Makes and runs one change. Returns 1 if it is detected (*fault: by the interpreter), 0 if not, and -1 if it does not
 // parse or was not made.
-static int try_change(const struct subject *s, const struct sites *sites, uint64_t *state, char *text, size_t *where,
-                      const char **what, bool *fault)
+static int try_change(const struct subject *s, const struct mutate_sites *sites, uint64_t *state, char *text,
+                      size_t *where, const char **what, bool *fault)
 {
     uint64_t instructions;
     bool parsed;
     memcpy(text, s->text, s->len);
-    size_t size = mutate(text, s->len, sites, s->unit, state, what, where);
+    size_t size = mutate(text, s->len, TEXT_SIZE, sites, s->unit, state, what, where);
     float *got = size ? malloc(s->out_size) : NULL;
     if (!got)
         return -1;
@@ -486,12 +285,12 @@ struct score {
 static void change_kernel(int which, int goal, uint64_t *state, struct score *score)
 {
     static struct subject s[N_SIZES];
-    static struct sites sites[N_SIZES];
+    static struct mutate_sites sites[N_SIZES];
     static char text[TEXT_SIZE];
     struct score before = *score;
     for (int i = 0; i < N_SIZES; i++) {
         make_subject(&s[i], which, i);
-        find_sites(s[i].text, s[i].len, &sites[i]);
+        mutate_find_sites(s[i].text, s[i].len, &sites[i]);
     }
     while (score->counted < goal) {
         uint64_t draw = *state, again;

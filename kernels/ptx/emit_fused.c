@@ -73,29 +73,32 @@ static uint64_t static_bytes(const struct frame *r)
     return (uint64_t)r->buffers * r->sums_bytes + r->row_bytes + r->exchange_bytes + r->partials_bytes;
 }
 
-// Adds the ring: with all warps, or if there is no room for that, with one buffer of S and as many warps as have room,
-// at least `least`.
-static void add_ring(const struct ptx_fused *f, struct frame *r, uint32_t least)
+// Adds the ring: for all warps, or if there is no room for that, with one buffer of S and for as many warps as have room.
+static void add_ring(const struct ptx_fused *f, struct frame *r)
 {
     r->ring = ptx_ring_of(f, r->warps, r->units, (uint32_t)static_bytes(r));
     if (r->ring.depth)
         return;
     r->buffers = 1;
-    for (r->warps++; !r->ring.depth && r->warps > least;)
-        r->ring = ptx_ring_of(f, --r->warps, r->units, (uint32_t)static_bytes(r));
+    for (uint32_t warps = r->warps; warps && !r->ring.depth; warps--)
+        r->ring = ptx_ring_of(f, warps, r->units, (uint32_t)static_bytes(r));
+}
+
+// The warps that compute S.
+static uint32_t workers_of(const struct frame *r)
+{
+    return r->ring.depth ? r->ring.warps : r->warps;
 }
 
 static struct frame frame_of(const struct ptx_fused *f)
 {
     struct frame r = {.blocks = ptx_tiles(f->n_in, 256), .warps = f->q8 ? 1 : PTX_MATMUL_F32_WARPS, .buffers = 1};
-    uint32_t least = 1; // warps that units and norms need
     for (int i = 0; i < f->n_sections; i++) {
         const struct ptx_fused_section *s = &f->sections[i];
         uint32_t items = items_of(s, r.blocks);
         r.units += ptx_tiles(s->n_out, s->unit);
         r.exchange_bytes = MAX(r.exchange_bytes, ptx_fused_exchange_bytes(s));
         r.warps = MAX(r.warps, tiles_of(s));
-        least = MAX(least, tiles_of(s));
         if (f->q8) {
             r.warps = MAX(r.warps, ptx_tiles(items, ptx_tiles(items, most_warps(f))));
             r.sums_bytes = MAX(r.sums_bytes, 128 * items);
@@ -105,8 +108,7 @@ static struct frame frame_of(const struct ptx_fused *f)
     }
     for (int i = 0; i < f->n_prologue; i++)
         if (f->prologue[i].kind == FUSED_NORM)
-            least = MAX(least, ptx_norm_threads(f->n_in) / 32);
-    r.warps = MAX(r.warps, least);
+            r.warps = MAX(r.warps, ptx_norm_threads(f->n_in) / 32);
     if (!f->q8 && !f->halves)
         r.sums_bytes = PTX_MATMUL_F32_BYTES;
     if (f->n_prologue)
@@ -118,7 +120,7 @@ static struct frame frame_of(const struct ptx_fused *f)
     if (f->q8 && r.row_bytes + 2 * r.sums_bytes + r.exchange_bytes + r.partials_bytes <= SHARED_MAX)
         r.buffers = 2;
     if (ptx_ring_asked(f))
-        add_ring(f, &r, least);
+        add_ring(f, &r);
     return r;
 }
 
@@ -513,7 +515,12 @@ static void compute_item(struct ptx *p, const struct ptx_fused *f, const struct 
 static void compute_items(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s,
                           const struct ptx_fused_run *run, const struct frame *r)
 {
-    uint32_t items = (uint32_t)run->n * tiles_of(s) * r->blocks, ahead = run->slot % r->warps;
+    uint32_t items = (uint32_t)run->n * tiles_of(s) * r->blocks, workers = workers_of(r), ahead = run->slot % workers;
+    if (workers < r->warps)
+        PTX_FILL(p,
+                 "    setp.ge.u32 %in, %warp, $0;\n"
+                 "    @%in bra FORMED_$1;\n",
+                 workers, (uint32_t)run->first);
     PTX_FILL(p,
              "    // the warp that has the fewest begins\n"
              "    add.u32 %item, %warp, $0;\n"
@@ -522,7 +529,7 @@ static void compute_items(struct ptx *p, const struct ptx_fused *f, const struct
              "    setp.ge.u32 %in, %item, $2;\n"
              "    @%in bra FORMED_$3;\n"
              "FORM_$3: // 256 products a turn\n",
-             r->warps - ahead, r->warps, items, (uint32_t)run->first);
+             workers - ahead, workers, items, (uint32_t)run->first);
     if (r->ring.depth)
         ptx_ring_item(p, f, s, run, &r->ring);
     else
@@ -536,7 +543,7 @@ static void compute_items(struct ptx *p, const struct ptx_fused *f, const struct
              "    setp.lt.u32 %more, %item, $2;\n"
              "    @%more bra FORM_$3;\n"
              "FORMED_$3:\n",
-             run->slot, r->warps, items, (uint32_t)run->first);
+             run->slot, workers, items, (uint32_t)run->first);
 }
 
 // Adds the S of the next n blocks of each leg, times the scales of the activations, to %y<leg>. %from8 is the address
@@ -731,7 +738,7 @@ int ptx_emit_fused(struct ptx *p, const struct ptx_fused *f, struct ptx_launch *
         return -1;
     head(p, f, &r);
     if (r.ring.depth)
-        ptx_ring_fill(p, f, &r.ring);
+        ptx_ring_fill(p, f, &r.ring, r.warps);
     else
         prefetch_first(p, f, &r);
     make_row(p, f, &r);

@@ -257,8 +257,33 @@ static void make_mbarriers(struct ptx *p, const struct ptx_ring *r)
                  "    bar.warp.sync 0xffffffff;\n");
 }
 
-void ptx_ring_fill(struct ptx *p, const struct ptx_fused *f, const struct ptx_ring *r)
+// Begins the copies to all stages of the warp, and returns to the first one.
+static void fill_stages(struct ptx *p, const struct ptx_fused *f, const struct ptx_ring *r)
 {
+    if (r->depth > 1)
+        PTX_FILL(p, "    add.u32 %stage_end, %stage, $0;\nFILL:\n", r->depth * r->stage_bytes);
+    fetch(p, f, r);
+    if (r->depth == 1)
+        return;
+    PTX_FILL(p, "    add.u32 %stage, %stage, $0;\n", r->stage_bytes);
+    if (r->bulk)
+        PTX_LINES(p, "    add.u32 %full, %full, 8;\n");
+    PTX_FILL(p,
+             "    setp.lt.u32 %more, %stage, %stage_end;\n"
+             "    @%more bra FILL;\n"
+             "    sub.u32 %stage, %stage, $0;\n",
+             r->depth * r->stage_bytes);
+    if (r->bulk)
+        PTX_FILL(p, "    sub.u32 %full, %full, $0;\n", 8 * r->depth);
+}
+
+void ptx_ring_fill(struct ptx *p, const struct ptx_fused *f, const struct ptx_ring *r, uint32_t warps)
+{
+    if (r->warps < warps)
+        PTX_FILL(p,
+                 "    setp.ge.u32 %in, %warp, $0;\n"
+                 "    @%in bra FILLED;\n",
+                 r->warps);
     if (r->bulk)
         make_mbarriers(p, r);
     PTX_FILL(p,
@@ -267,21 +292,9 @@ void ptx_ring_fill(struct ptx *p, const struct ptx_fused *f, const struct ptx_ri
              "    mov.u32 %stage, ring;\n"
              "    mad.lo.u32 %stage, %warp, $0, %stage;\n",
              r->depth * r->stage_bytes);
-    if (r->depth > 1)
-        PTX_FILL(p, "    add.u32 %stage_end, %stage, $0;\nFILL:\n", r->depth * r->stage_bytes);
-    fetch(p, f, r);
-    if (r->depth > 1) {
-        PTX_FILL(p, "    add.u32 %stage, %stage, $0;\n", r->stage_bytes);
-        if (r->bulk)
-            PTX_LINES(p, "    add.u32 %full, %full, 8;\n");
-        PTX_FILL(p,
-                 "    setp.lt.u32 %more, %stage, %stage_end;\n"
-                 "    @%more bra FILL;\n"
-                 "    sub.u32 %stage, %stage, $0;\n",
-                 r->depth * r->stage_bytes);
-        if (r->bulk)
-            PTX_FILL(p, "    sub.u32 %full, %full, $0;\n", 8 * r->depth);
-    }
+    fill_stages(p, f, r);
+    if (r->warps < warps)
+        PTX_LINES(p, "FILLED:\n");
     if (f->dependent)
         PTX_LINES(p, "    griddepcontrol.launch_dependents;\n"
                      "    griddepcontrol.wait;\n");

@@ -7,7 +7,8 @@
 
 #include "kernels/ptx/emit_fused.h"
 
-// Each warp of a CTA has `depth` stages of its own, one unit of a tile (weight_tile.h) each.
+// Each of the first `warps` warps of a CTA has `depth` stages of its own, one unit of a tile (weight_tile.h) each. These
+// warps compute the products.
 struct ptx_ring {
     bool bulk; // filled by cp.async.bulk and mbarriers, PTX 8.0 and sm_90; otherwise by cp.async, PTX 7.0 and sm_80
     uint32_t warps, depth, stage_bytes;
@@ -34,9 +35,9 @@ uint32_t ptx_ring_bytes(const struct ptx_ring *r); // of dynamic shared memory
 // Before the entry: declares the stages. In the entry: declares the mbarriers.
 void ptx_ring_module(struct ptx *p);
 void ptx_ring_declare(struct ptx *p, const struct ptx_ring *r);
-// Fills the ring with the first units of each warp. A dependent kernel then lets the next launch begin, and waits for the
-// launches ahead of it.
-void ptx_ring_fill(struct ptx *p, const struct ptx_fused *f, const struct ptx_ring *r);
+// Fills the ring with the first units of each of its warps; the CTA has `warps` warps. A dependent kernel then lets the
+// next launch begin, and waits for the launches ahead of it.
+void ptx_ring_fill(struct ptx *p, const struct ptx_fused *f, const struct ptx_ring *r, uint32_t warps);
 // Computes %bs0, the S of the warp's next item, number %item of a run, and steps to the next stage. Sets %block.
 void ptx_ring_item(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s,
                    const struct ptx_fused_run *run, const struct ptx_ring *r);

@@ -1,0 +1,199 @@
+// Tests the variants of fused kernels of one row by themselves (emit_fused_ring.c): that all of them give the bits of the
+// first one, for every type of weights that takes 8-bit activations and every kind of card, and that changes of the
+// kernels with a ring are detected.
+#include "kernels/ptx/emit_dot.h"
+#include "kernels/ptx/emit_fused.h"
+#include "kernels/ptx/emit_fused_ring.h"
+#include "tests/ptx_mutate.h"
+#include "tests/ptx_products.h"
+
+#ifndef MUTATIONS
+#define MUTATIONS 150
+#endif
+enum { N_OUT = 96, N_MORE = 128, OUTPUTS = N_OUT + N_MORE, N_PARAMS = 7 };
+
+// A kernel with two sections: a gate of weights of two types, in units of 32 columns, and a product in units of 64. Its row
+// is normed and rounded to 8 bits in the prologue, or comes from memory.
+struct subject {
+    enum dtype types[2];
+    uint32_t n_in, target;
+    bool prologue;
+};
+
+static struct ptx_fused_node node_of(enum ptx_fused_kind kind, int a, int param, int store)
+{
+    return (struct ptx_fused_node){.kind = kind, .a = a, .param = param, .other = -1, .store = store};
+}
+
+static struct ptx_fused describe(const struct subject *s, enum ptx_fused_variant variant)
+{
+    struct ptx_fused f = {.node = 7,
+                          .variant = variant,
+                          .target = s->target,
+                          .n_in = s->n_in,
+                          .q8 = true,
+                          .dependent = s->target >= 90,
+                          .n_prologue = s->prologue ? 2 : 0,
+                          .n_sections = 2,
+                          .n_params = N_PARAMS};
+    f.prologue[0] = node_of(FUSED_LOAD, 0, 0, -1);
+    f.prologue[1] = node_of(FUSED_NORM, 0, 1, -1);
+    f.prologue[1].norm.group = s->n_in;
+    f.prologue[1].norm.eps = 1e-5f;
+    struct ptx_fused_section *gate = &f.sections[0], *plain = &f.sections[1];
+    *gate = (struct ptx_fused_section){.n_out = N_OUT, .unit = 32, .n_legs = 2, .n_nodes = 3};
+    gate->legs[0] = (struct ptx_fused_leg){s->types[0], 2, -1};
+    gate->legs[1] = (struct ptx_fused_leg){s->types[1], 3, -1};
+    gate->nodes[0] = node_of(FUSED_SUM, 0, -1, -1);
+    gate->nodes[1] = node_of(FUSED_SUM, 1, -1, -1);
+    gate->nodes[2] = node_of(FUSED_ELEMENT, 0, -1, 5);
+    gate->nodes[2].b = 1;
+    gate->nodes[2].element = (struct ptx_elements){.op = PTX_GLU, .act = ACT_SILU};
+    *plain = (struct ptx_fused_section){.n_out = N_MORE, .unit = 64, .n_legs = 1, .n_nodes = 1};
+    plain->legs[0] = (struct ptx_fused_leg){s->types[1], 4, -1};
+    plain->nodes[0] = node_of(FUSED_SUM, 0, -1, 6);
+    return f;
+}
+
+// What a kernel reads. The weights are tiles, and a kernel that ran before writes the row.
+struct inputs {
+    struct gpu *g;
+    uint64_t row, row_from, params[3 + N_PARAMS]; // the first three are not used
+    size_t row_bytes;
+};
+
+static const char copy_text[] = ".version 6.3\n.target sm_75\n.address_size 64\n"
+                                ".visible .entry copy(.param .u64 from, .param .u64 to)\n{\n"
+                                "    .reg .u32 %i, %n, %v;\n    .reg .u64 %from, %to;\n"
+                                "    mov.u32 %i, %ctaid.x;\n    mov.u32 %n, %tid.x;\n    mad.lo.u32 %i, %i, 16, %n;\n"
+                                "    ld.param.u64 %from, [from];\n    ld.param.u64 %to, [to];\n"
+                                "    mad.wide.u32 %from, %i, 4, %from;\n    mad.wide.u32 %to, %i, 4, %to;\n"
+                                "    ld.global.u32 %v, [%from];\n    st.global.u32 [%to], %v;\n    ret;\n}\n";
+
+// A row in 8 bits: any bytes, and scales of moderate size.
+static void *random_row(uint32_t n_in, uint64_t *state)
+{
+    size_t bytes = ptx_q8_row_bytes(n_in), blocks = (n_in + 255) / 256;
+    uint8_t *row = allocate(bytes);
+    for (size_t i = 0; i < bytes; i++)
+        row[i] = (uint8_t)random_u64(state);
+    for (size_t i = 0; i < blocks; i++) {
+        float scale = (float)(1 + random_u64(state) % 100) / 1000;
+        memcpy(row + blocks * PTX_Q8_SCALES + 4 * i, &scale, 4);
+    }
+    return row;
+}
+
+static uint64_t upload_matrix(struct gpu *g, enum dtype t, uint32_t n_in, uint32_t n_out, uint64_t *state)
+{
+    uint8_t *w = make_weights(t, n_out, n_in, false, state);
+    uint64_t at = upload_weights(g, t, n_in, n_out, 1, w);
+    free(w);
+    return at;
+}
+
+static struct inputs make_inputs(const struct subject *s)
+{
+    uint64_t state = SEED;
+    struct inputs in = {.g = gpu_open()};
+    in.row_bytes = s->prologue ? 4 * (size_t)s->n_in : ptx_q8_row_bytes(s->n_in);
+    void *row = s->prologue ? (void *)random_floats(s->n_in, &state) : random_row(s->n_in, &state);
+    float *gain = random_floats(s->n_in, &state);
+    in.row_from = upload(in.g, row, in.row_bytes);
+    in.params[3] = simt_alloc(in.g->s, in.row_bytes);
+    in.params[4] = upload(in.g, gain, 4 * (size_t)s->n_in);
+    in.params[5] = upload_matrix(in.g, s->types[0], s->n_in, N_OUT, &state);
+    in.params[6] = upload_matrix(in.g, s->types[1], s->n_in, N_OUT, &state);
+    in.params[7] = upload_matrix(in.g, s->types[1], s->n_in, N_MORE, &state);
+    in.params[8] = simt_alloc(in.g->s, 4 * N_OUT);
+    in.params[9] = simt_alloc(in.g->s, 4 * N_MORE);
+    cr_assert_eq(simt_load(in.g->s, str_from(copy_text), &in.g->err), 0, "%s", in.g->err.text);
+    free(row);
+    free(gain);
+    return in;
+}
+
+// Runs a text after the kernel that writes the row. Returns -1 after a fault.
+static int run(const struct inputs *in, struct str text, const struct ptx_launch *l, uint32_t ctas, bool dependent,
+               float out[OUTPUTS], struct error *err)
+{
+    struct simt *s = in->g->s;
+    const uint64_t copied[2] = {in->row_from, in->params[3]};
+    const struct simt_dim block = {l->block[0], 1, 1}, grid = {ctas, 1, 1};
+    if (simt_load(s, text, err) || simt_forget(s, in->params[3], in->row_bytes, err) ||
+        simt_forget(s, in->params[8], 4 * N_OUT, err) || simt_forget(s, in->params[9], 4 * N_MORE, err) ||
+        simt_launch(s, simt_find(s, "copy"), (struct simt_dim){(uint32_t)in->row_bytes / 64, 1, 1},
+                    (struct simt_dim){16, 1, 1}, 0, copied, sizeof copied, err))
+        return -1;
+    if (dependent)
+        simt_set_dependent(s);
+    return simt_launch(s, simt_find(s, "fused_7"), grid, block, l->shared, in->params, sizeof in->params, err) ||
+                   simt_get(s, in->params[8], out, 4 * N_OUT, err) ||
+                   simt_get(s, in->params[9], out + N_OUT, 4 * N_MORE, err)
+               ? -1
+               : 0;
+}
+
+static struct ptx emit(const struct ptx_fused *f, char *text, struct ptx_launch *l)
+{
+    struct ptx p;
+    struct error err = {0};
+    ptx_start(&p, text, TEXT);
+    cr_assert_eq(ptx_emit_fused(&p, f, l, &err), 0, "%s", err.text);
+    return p;
+}
+
+// ---- bits
+
+static void check_variants(const struct subject *s)
+{
+    static char text[TEXT];
+    struct inputs in = make_inputs(s);
+    float want[OUTPUTS], got[OUTPUTS];
+    struct ptx_launch l;
+    struct error err = {0};
+    for (int v = 0; v < FUSED_VARIANTS; v++) {
+        struct ptx_fused f = describe(s, v);
+        const char *what = dtype_info[s->types[0]].name;
+        cr_assert_eq(ptx_fused_variants(&f), s->target < 80 ? FUSED_RING : FUSED_VARIANTS, "%s", what);
+        if (s->target < 80 && v >= FUSED_RING)
+            break;
+        struct ptx p = emit(&f, text, &l);
+        const char *copies = v < FUSED_RING ? NULL : s->target < 90 ? "cp.async.cg" : "cp.async.bulk";
+        cr_expect(copies ? strstr(text, copies) != NULL : !strstr(text, "cp.async"), "%s: variant %d", what, v);
+        cr_expect(!v || l.block[0] <= 256);
+        for (uint32_t ctas = 1; ctas <= l.grid[0]; ctas += 2) {
+            int rc = run(&in, (struct str){p.data, p.size}, &l, ctas, f.dependent, got, &err);
+            cr_assert_eq(rc, 0, "%s, sm_%u, variant %d: %s", what, s->target, v, err.text);
+            if (!v && ctas == 1)
+                memcpy(want, got, sizeof want);
+            cr_expect(!memcmp(want, got, sizeof want), "%s, sm_%u, variant %d, %u CTAs: other bits", what, s->target, v,
+                      ctas);
+        }
+    }
+    gpu_close(in.g);
+}
+
+// The types that take 8-bit activations, each with the next one as its partner.
+static enum dtype next_type(int t)
+{
+    do
+        t = (t + 1) % DT_COUNT;
+    while (!ptx_takes_q8(t));
+    return t;
+}
+
+Test(ptx_ring, all_variants_give_the_same_bits)
+{
+    static const uint32_t targets[] = {75, 80, 86, 90, 120};
+    for (int t = next_type(-1), i = 0; i == 0 || t != (int)next_type(-1); t = (int)next_type(t), i++)
+        for (uint32_t k = 0; k < 2; k++) {
+            struct subject s = {{t, next_type(t)}, k ? 768 : 1280, targets[(uint32_t)(2 * i + (int)k) % 5], k == 0};
+            check_variants(&s);
+        }
+    for (size_t i = 0; i < COUNT_OF(targets); i++)
+        check_variants(&(struct subject){{DT_Q4_K, DT_Q6_K}, 2048, targets[i], true});
+    check_variants(&(struct subject){{DT_Q4_0, DT_Q8_0}, 544, 90, true});
+    check_variants(&(struct subject){{DT_Q8_0, DT_Q8_0}, 32, 90, true});
+    check_variants(&(struct subject){{DT_Q5_0, DT_Q4_1}, 96, 80, true});
+}
