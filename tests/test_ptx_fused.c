@@ -1,6 +1,7 @@
 // Tests a step of one row on the GPU machine, with the tests' libcuda: the number of launches of a layer; that fused
 // kernels give the bits of the kernels for single nodes and agree with the CPU; and that ptxas accepts their texts.
 #include "kernels/card.h"
+#include "kernels/ptx/emit_fused_ring.h"
 #include "kernels/ptx/gpu.h"
 #include "models/arch.h"
 #include "models/synth_model.h"
@@ -281,7 +282,27 @@ static const int archs[] = {75, 80, 86, 89, 90, 100, 120};
 static const int archs[] = {75};
 #endif
 
-static void assemble(const char *folder, int arch, const char *what)
+// Checks that two CTAs of a narrow kernel fit on a multiprocessor: its registers, threads and shared memory.
+static void check_room(const char *report, int arch, const struct ptx_fused *f, const struct ptx_launch *l,
+                       const char *what)
+{
+    const char *used = strstr(report, "Used "), *shared = strstr(report, " bytes smem");
+    const uint32_t threads = l->block[0], most = arch == 75                                ? 1024
+                                                 : arch == 86 || arch == 89 || arch == 120 ? 1536
+                                                                                           : 2048;
+    uint32_t registers = used ? (uint32_t)atoi(used + 5) : 0, bytes = l->shared;
+    while (shared && shared > report && shared[-1] >= '0' && shared[-1] <= '9')
+        shared--;
+    bytes += shared ? (uint32_t)atoi(shared) : 0;
+    cr_assert(used, "%s", report);
+    cr_expect(2 * threads * align_up(registers, 8) <= 65536 && 2 * threads <= most,
+              "%s, sm_%d, variant %d: %u threads of %u registers", what, arch, f->variant, threads, registers);
+    cr_expect(f->variant < FUSED_RING || bytes <= ptx_ring_shared((uint32_t)arch),
+              "%s, sm_%d: %u bytes of shared memory", what, arch, bytes);
+}
+
+static void assemble(const char *folder, int arch, const struct ptx_fused *f, const struct ptx_launch *l,
+                     const char *what)
 {
     char command[256], report[4096];
     snprintf(command, sizeof command, "ptxas -v -arch=sm_%d -o %s/cubin %s/ptx 2>&1", arch, folder, folder);
@@ -290,10 +311,13 @@ static void assemble(const char *folder, int arch, const char *what)
     report[fread(report, 1, sizeof report - 1, out)] = 0;
     cr_expect_eq(pclose(out), 0, "%s, sm_%d: %s", what, arch, report);
     cr_expect(!strstr(report, "warning"), "%s, sm_%d: %s", what, arch, report);
-    cr_expect(strstr(report, " 0 bytes spill stores, 0 bytes spill loads"), "%s, sm_%d: %s", what, arch, report);
+    cr_expect(strstr(report, " 0 bytes spill stores, 0 bytes spill loads"), "%s, sm_%d, variant %d: %s", what, arch,
+              f->variant, report);
+    if (f->variant != FUSED_WIDE)
+        check_room(report, arch, f, l, what);
 }
 
-static void assemble_spec(const char *folder, const struct ptx_fused *f, const char *what)
+static void assemble_for(const char *folder, const struct ptx_fused *f, int arch, const char *what)
 {
     static char text[1 << 20];
     char path[128];
@@ -305,15 +329,26 @@ static void assemble_spec(const char *folder, const struct ptx_fused *f, const c
     snprintf(path, sizeof path, "%s/ptx", folder);
     FILE *out = fopen(path, "w");
     cr_assert(out && fwrite(p.data, 1, p.size, out) == p.size && !fclose(out));
-    const int least = f->dependent ? 90 : f->halves ? 80 : 75;
+    assemble(folder, arch, f, &launch, what);
+}
+
+// Assembles each variant for each architecture that the kernel serves, at least for the first of these. The last two
+// variants have one text.
+static void assemble_spec(const char *folder, const struct ptx_fused *spec, const char *what)
+{
+    struct ptx_fused f = *spec;
+    const int least = f.dependent ? 90 : f.halves ? 80 : 75;
     bool any = false;
-    for (size_t a = 0; a < COUNT_OF(archs); a++)
-        if (archs[a] >= least) {
-            assemble(folder, archs[a], what);
-            any = true;
-        }
-    if (!any)
-        assemble(folder, least, what);
+    for (size_t a = 0; a <= COUNT_OF(archs); a++) {
+        int arch = a < COUNT_OF(archs) ? archs[a] : least;
+        if (arch < least || (a == COUNT_OF(archs) && any))
+            continue;
+        any = true;
+        f.target = (uint32_t)arch;
+        uint32_t variants = MIN(ptx_fused_variants(&f), (uint32_t)FUSED_RING_PAIR);
+        for (f.variant = FUSED_WIDE; f.variant < variants; f.variant++)
+            assemble_for(folder, &f, arch, what);
+    }
 }
 
 // A row of 4096 with a norm in the prologue, and queries, keys and values as products: rotary positions, norms of
@@ -345,6 +380,16 @@ static struct ptx_fused qkv(enum dtype type, enum dtype values, enum dtype kv, b
         n[s->n_nodes] = (struct ptx_fused_node){.kind = FUSED_KV, .a = s->n_nodes - 1, .param = 8, .store = -1};
         n[s->n_nodes++].kv = (struct ptx_kv){1 << 20, 0, 128, kv, 0};
     }
+    return f;
+}
+
+// A product of a row of 14336, which is rounded to 8 bits in the prologue.
+static struct ptx_fused down(enum dtype type)
+{
+    struct ptx_fused f = qkv(type, type, DT_F16, false);
+    f.n_in = 14336;
+    f.n_prologue = f.n_sections = f.sections[0].n_nodes = 1;
+    f.sections[0].nodes[0].store = 7;
     return f;
 }
 
@@ -394,6 +439,9 @@ Test(ptx_fused, kernels_assemble_without_spills)
         assemble_spec(folder, &f, dtype_info[t].name);
         f = gated(t, ACT_SILU);
         assemble_spec(folder, &f, dtype_info[t].name);
+        f = down(t);
+        if (f.q8)
+            assemble_spec(folder, &f, dtype_info[t].name);
     }
     for (int t = 0; t < 2; t++) {
         const enum dtype type = t ? DT_BF16 : DT_F16;

@@ -11,6 +11,8 @@
 #include "kernels/ptx/emit_bytes.h"
 #include "kernels/ptx/emit_nibble.h"
 
+enum { HALF = 4 }; // sub-blocks of 32 weights in half of a unit
+
 // ---- loads
 
 // Begins the load of a weight: from the ring in shared memory, or from global memory.
@@ -34,6 +36,14 @@ static void load_chunks(const struct ptx_dot *dot, uint32_t first, uint32_t from
         PTX_FILL(dot->p, ".v4.u32 {%w$0, %w$1, %w$2, %w$3}, [%chunk+$4];\n", first + 4 * i, first + 4 * i + 1,
                  first + 4 * i + 2, first + 4 * i + 3, 512 * (from + i));
     }
+}
+
+// Loads the last chunks of a unit in the ring behind the products of the first ones, as registers do not suffice for all.
+static void load_later(const struct ptx_dot *dot, uint32_t first, uint32_t from, uint32_t chunks)
+{
+    PTX_LINES(dot->p, "    bar.warp.sync 0xffffffff;\n"); // ptxas would load them at once
+    load_chunks(dot, first, from, chunks);
+    end_loads(dot);
 }
 
 // Sets %at to the lane's address in the piece of `size` bytes.
@@ -224,9 +234,11 @@ static void unit_32(const struct ptx_dot *dot)
         load_from(dot);
         PTX_LINES(p, ".v2.u32 {%w32, %w33}, [%at];\n");
     }
-    for (uint32_t sub = 0; dot->loaded && sub < 8; sub++)
+    uint32_t ahead = !dot->loaded ? 0 : t == DT_Q8_0 ? HALF : 8; // sub-blocks that are loaded before the first product
+    for (uint32_t sub = 0; sub < ahead; sub++)
         load_chunks(dot, 4 * qs * sub, qs * sub, qs);
-    end_loads(dot);
+    if (ahead == 8)
+        end_loads(dot);
     if (min || less)
         sums_at(dot);
     for (uint32_t r = 0; r < dot->rows; r++)
@@ -234,6 +246,8 @@ static void unit_32(const struct ptx_dot *dot)
     for (uint32_t sub = 0; sub < 8; sub++) {
         if (!dot->loaded)
             load_chunks(dot, 4 * qs * sub, qs * sub, qs);
+        if (ahead == HALF && sub == HALF)
+            load_later(dot, 4 * qs * HALF, qs * HALF, qs * HALF);
         if (t == DT_Q8_0 && dot->rows == 1 && sub == 7 && !dot->loaded)
             // ptxas loads everything at once, for which registers do not quite suffice: the last part comes later
             PTX_LINES(p, "    bar.warp.sync 0xffffffff;\n");
@@ -517,6 +531,8 @@ static void unit_q5_k(const struct ptx_dot *dot)
 {
     struct ptx *p = dot->p;
     for (uint32_t sub = 0; sub < 8; sub++) {
+        if (dot->loaded && sub == HALF)
+            load_later(dot, 28, 7, 4);
         for (uint32_t i = 0; i < 8; i++) {
             nibbles(p, i, 12 + sub / 2 * 8 + i, sub % 2 * 4);
             moved(p, 4 + i, sub, 4, 0x10101010);
@@ -534,8 +550,9 @@ static void unit_k4(const struct ptx_dot *dot)
 {
     struct ptx *p = dot->p;
     bool five = dot->type == DT_Q5_K;
-    load_chunks(dot, 0, 0, five ? 11 : 9);
-    end_loads(dot);
+    load_chunks(dot, 0, 0, !five ? 9 : dot->loaded ? 7 : 11);
+    if (!five)
+        end_loads(dot);
     sums_at(dot);
     k4_scales(p);
     for (uint32_t r = 0; r < dot->rows; r++)

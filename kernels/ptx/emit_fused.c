@@ -28,6 +28,7 @@ enum {
     NARROW_WARPS = 8,
     LARGE_WARPS = 12,
     LARGE_UNIT = 256,
+    RING_REGISTERS = 112,
     SHARED_MAX = 48 << 10,
     MAX_SIZE = 1 << 20
 };
@@ -259,13 +260,18 @@ static void head(struct ptx *p, const struct ptx_fused *f, const struct frame *r
         PTX_FILL(p, ",\n    .param .u64 p$0", (uint32_t)i);
     PTX_FILL(p,
              ")\n"
-             ".maxntid $0, 1, 1\n"
-             ".minnctapersm $1\n"
+             ".maxntid $0, 1, 1\n",
+             32 * r->warps);
+    // Two CTAs of 256 threads have room with 128 registers. With 112, one has room beside two of attention.
+    if (r->ring.depth)
+        PTX_FILL(p, ".maxnreg $0\n", RING_REGISTERS);
+    else
+        PTX_FILL(p, ".minnctapersm $0\n", f->variant == FUSED_WIDE ? 1 : 2);
+    PTX_LINES(p,
              "{\n"
              "    .reg .pred %in, %more, %first_cta;\n"
              "    .reg .u32 %lane, %warp, %index, %job, %jobs, %tile, %column, %sums;\n"
-             "    .reg .u64 %row;\n",
-             32 * r->warps, f->variant == FUSED_WIDE ? 1 : 2);
+             "    .reg .u64 %row;\n");
     if (r->ring.depth)
         ptx_ring_declare(p, &r->ring);
     if (f->q8 || f->halves)
