@@ -62,7 +62,7 @@ struct card_kernel {
     int ahead;  // bytes that a thread requests at once in such a loop (kernels/ptx/loads_ahead.h); 0: not known
     bool turns; // the threads of a block wait for each other between the loads and the products of such a loop
     int ring;   // bytes that copies of a thread block keep in flight; 0: it has none
-    bool early; // these begin before the launches ahead have ended
+    bool early; // the next launch may begin before it ends, and it may itself begin beside the one ahead
 };
 // Describes the i-th kernel. Returns false if i is out of range.
 bool card_kernel(const struct machine *m, int i, struct card_kernel *out);

@@ -7,9 +7,9 @@
 //   issue:  its instructions at 4 a clock and multiprocessor, times w / (w + 4) with w warps on a scheduler: few warps
 //           leave a scheduler idle while they wait.
 // A kernel whose copies keep a ring in shared memory in flight has so many bytes in flight whatever its threads do, and a
-// multiprocessor with more pieces of work than others catches up as far as its bytes in flight allow. If it fills the ring
-// before it waits for the launch ahead, and has room beside it, what a launch costs is hidden, and the bytes of the ring
-// come during the rest of the start.
+// multiprocessor with more pieces of work than others catches up as far as its bytes in flight allow. If a kernel begins
+// beside the launch ahead, and has room there, what a launch costs is hidden, and the bytes of its ring come during the rest
+// of the start.
 //
 // The two add up where a thread block (CTA) reads and computes by turns, unless others are on the multiprocessor that
 // can use the time. CTAs that do not fill the last round of the card add to both. Caches, the banks of shared memory, the
@@ -43,7 +43,7 @@ struct card_work {
     double ahead;        // bytes that a thread requests at once, as far as registers allow; 0: not known
     bool turns;          // a CTA reads and computes by turns
     double ring;         // bytes that the copies of a CTA keep in flight; 0: it has none
-    bool early;          // these begin before the launch ahead has ended
+    bool early;          // it may begin beside the launch ahead
     double instructions; // of all threads
 };
 struct card_time {

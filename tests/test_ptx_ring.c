@@ -197,3 +197,72 @@ Test(ptx_ring, all_variants_give_the_same_bits)
     check_variants(&(struct subject){{DT_Q8_0, DT_Q8_0}, 32, 90, true});
     check_variants(&(struct subject){{DT_Q5_0, DT_Q4_1}, 96, 80, true});
 }
+
+// ---- changes of a kernel with a ring
+
+// Runs a text on memory of its own: in one CTA that has all units, in two, and in one for each unit. Returns whether it
+// parses. *wrong: after a fault, or if two grids give other bits.
+static bool run_alone(const struct subject *s, struct str text, const struct ptx_launch *l, uint64_t limit,
+                      float out[OUTPUTS], bool *wrong, uint64_t *instructions)
+{
+    const uint32_t grids[] = {1, 2, l->grid[0]};
+    float again[OUTPUTS];
+    struct error err = {0};
+    struct inputs in = make_inputs(s);
+    uint64_t before = simt_count(in.g->s).instructions;
+    simt_set_limit(in.g->s, limit);
+    bool parsed = !simt_load(in.g->s, text, &err) && simt_find(in.g->s, "fused_7");
+    *wrong = parsed && run(&in, text, l, 1, s->target >= 90, out, &err) != 0;
+    for (size_t i = 1; parsed && !*wrong && i < COUNT_OF(grids); i++)
+        *wrong = run(&in, text, l, grids[i], s->target >= 90, again, &err) || memcmp(again, out, sizeof again);
+    *instructions = simt_count(in.g->s).instructions - before;
+    gpu_close(in.g);
+    return parsed;
+}
+
+// Makes changes until `n` of them parse. Returns how many of these are detected, as a fault or by other bits.
+static int caught_of(const struct subject *s, int n, uint64_t *state)
+{
+    static char text[TEXT], changed[TEXT];
+    static struct mutate_sites sites;
+    float want[OUTPUTS], got[OUTPUTS];
+    struct ptx_launch l;
+    struct ptx_fused f = describe(s, FUSED_RING);
+    struct ptx p = emit(&f, text, &l);
+    bool wrong;
+    uint64_t instructions, none;
+    int counted = 0, caught = 0;
+    mutate_find_sites(p.data, p.size, &sites);
+    cr_assert(run_alone(s, (struct str){p.data, p.size}, &l, 1 << 28, want, &wrong, &instructions) && !wrong);
+    while (counted < n) {
+        const char *what;
+        size_t where;
+        memcpy(changed, p.data, p.size);
+        size_t size = mutate(changed, p.size, sizeof changed, &sites, 0, state, &what, &where);
+        if (!size || !run_alone(s, (struct str){changed, size}, &l, 4 * instructions, got, &wrong, &none))
+            continue;
+        bool found = wrong || memcmp(got, want, sizeof want);
+        counted++;
+        caught += found;
+        if (!found)
+            printf("  not found: %.*s -> %.*s\n", (int)strcspn(p.data + where, "\n"), p.data + where,
+                   (int)strcspn(changed + where, "\n"), changed + where);
+    }
+    printf("sm_%u: %d of %d\n", s->target, caught, n);
+    return caught;
+}
+
+Test(ptx_ring, most_changes_of_a_kernel_are_found, .timeout = 1000)
+{
+    static const struct subject subjects[] = {
+        {{DT_Q4_K, DT_Q6_K}, 2304, 90, true},
+        {{DT_Q4_K, DT_Q6_K}, 2304, 80, true},
+        {{DT_Q8_0, DT_Q8_0}, 1280, 90, false},
+    };
+    uint64_t state = SEED;
+    int caught = 0, n = MUTATIONS / (int)COUNT_OF(subjects);
+    printf("seed %d\n", SEED);
+    for (size_t i = 0; i < COUNT_OF(subjects); i++)
+        caught += caught_of(&subjects[i], n, &state);
+    cr_assert_geq(caught, n * (int)COUNT_OF(subjects) * 95 / 100);
+}

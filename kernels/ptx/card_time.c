@@ -94,7 +94,7 @@ static struct card_time times_of(const struct card_work *w, double places, int r
     t.issue = w->instructions / (issued(warps * each) * t.multiprocessors) * spread;
     double by_turns = w->turns ? (t.memory + t.issue) / each : 0;
     t.whole = start + fmax(by_turns, fmax(t.memory, t.issue));
-    if (w->ring > 0 && w->early && resident >= 2 * each)
+    if (w->early && resident >= 2 * each)
         t.whole -= gained(w, &t, running);
     return t;
 }

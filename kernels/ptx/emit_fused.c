@@ -28,7 +28,6 @@ enum {
     NARROW_WARPS = 8,
     LARGE_WARPS = 12,
     LARGE_UNIT = 256,
-    RING_REGISTERS = 112,
     SHARED_MAX = 48 << 10,
     MAX_SIZE = 1 << 20
 };
@@ -262,9 +261,8 @@ static void head(struct ptx *p, const struct ptx_fused *f, const struct frame *r
              ")\n"
              ".maxntid $0, 1, 1\n",
              32 * r->warps);
-    // Two CTAs of 256 threads have room with 128 registers. With 112, one has room beside two of attention.
     if (r->ring.depth)
-        PTX_FILL(p, ".maxnreg $0\n", RING_REGISTERS);
+        PTX_FILL(p, ".maxnreg $0\n", ptx_ring_registers(f));
     else
         PTX_FILL(p, ".minnctapersm $0\n", f->variant == FUSED_WIDE ? 1 : 2);
     PTX_LINES(p,
@@ -666,6 +664,17 @@ static void f32_products(struct ptx *p, const struct ptx_fused *f, const struct 
 
 // ---- sections
 
+// Sets %tile to the first tile of the unit, and %w<leg> to the matrices.
+static void section_weights(struct ptx *p, const struct ptx_fused_section *s)
+{
+    PTX_FILL(p, "    mul.lo.u32 %tile, %tile, $0;\n", tiles_of(s));
+    for (uint32_t l = 0; l < (uint32_t)s->n_legs; l++)
+        PTX_FILL(p,
+                 "    ld.param.u64 %w$0, [p$1];\n"
+                 "    cvta.to.global.u64 %w$0, %w$0;\n",
+                 l, (uint32_t)s->legs[l].w);
+}
+
 // Processes unit number %job - first of a section. Warps beyond the unit's columns skip the nodes (label MADE).
 static void section(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s, const struct frame *r,
                     uint32_t first)
@@ -674,14 +683,10 @@ static void section(struct ptx *p, const struct ptx_fused *f, const struct ptx_f
              "    {\n"
              "    .reg .u64 %w<$0>;\n"
              "    sub.u32 %tile, %job, $1;\n"
-             "    mad.lo.u32 %column, %tile, $2, %index;\n"
-             "    mul.lo.u32 %tile, %tile, $3;\n",
-             (uint32_t)s->n_legs, first, s->unit, tiles_of(s));
-    for (uint32_t l = 0; l < (uint32_t)s->n_legs && !r->ring.depth; l++)
-        PTX_FILL(p,
-                 "    ld.param.u64 %w$0, [p$1];\n"
-                 "    cvta.to.global.u64 %w$0, %w$0;\n",
-                 l, (uint32_t)s->legs[l].w);
+             "    mad.lo.u32 %column, %tile, $2, %index;\n",
+             (uint32_t)s->n_legs, first, s->unit);
+    if (!r->ring.depth)
+        section_weights(p, s);
     ptx_fused_columns_load(p, s);
     if (f->q8)
         q8_products(p, f, s, r);

@@ -59,6 +59,19 @@ uint32_t ptx_ring_bytes(const struct ptx_ring *r)
     return r->warps * r->depth * r->stage_bytes;
 }
 
+// Two CTAs of 256 threads have room with 128 registers. With 112, one has room beside two CTAs of attention, where a
+// launch begins early and no weights are looked up in a codebook, which takes more.
+uint32_t ptx_ring_registers(const struct ptx_fused *f)
+{
+    bool few = f->target >= 90 && f->target < 120;
+    for (int i = 0; i < f->n_sections; i++)
+        for (int l = 0; l < f->sections[i].n_legs; l++) {
+            enum dtype t = f->sections[i].legs[l].type;
+            few = few && t != DT_IQ4_NL && t != DT_IQ4_XS && t != DT_MXFP4;
+        }
+    return few ? 112 : 128;
+}
+
 struct ptx_ring ptx_ring_of(const struct ptx_fused *f, uint32_t warps, uint32_t units, uint32_t other)
 {
     struct ptx_ring r = {.bulk = f->target >= 90, .warps = warps, .blocks = ptx_tiles(f->n_in, 256), .units = units};
@@ -152,9 +165,9 @@ static void fetch_of_run(struct ptx *p, const struct ptx_fused_section *s, const
         PTX_FILL(p, "    bra COPYING;\nOTHER_$0:\n", label);
 }
 
-// Begins the copy of the warp's next item, if there is one, to the stage. Units without an item for the warp are passed
-// over.
-static void fetch(struct ptx *p, const struct ptx_fused *f, const struct ptx_ring *r)
+// Begins the copy of the warp's next item, if there is one, to the stage. It is an item of section `from` or of a later
+// one. Units without an item for the warp are passed over.
+static void fetch(struct ptx *p, const struct ptx_fused *f, const struct ptx_ring *r, uint32_t from)
 {
     uint32_t first = 0;
     PTX_FILL(p,
@@ -169,6 +182,10 @@ static void fetch(struct ptx *p, const struct ptx_fused *f, const struct ptx_rin
         const struct ptx_fused_section *s = &f->sections[i];
         uint32_t end = first + ptx_tiles(s->n_out, s->unit);
         struct ptx_fused_run run = {0};
+        if (i < from) {
+            first = end;
+            continue;
+        }
         if (i + 1 < (uint32_t)f->n_sections)
             PTX_FILL(p,
                      "    setp.ge.u32 %in, %fetch_job, $0;\n"
@@ -262,7 +279,7 @@ static void fill_stages(struct ptx *p, const struct ptx_fused *f, const struct p
 {
     if (r->depth > 1)
         PTX_FILL(p, "    add.u32 %stage_end, %stage, $0;\nFILL:\n", r->depth * r->stage_bytes);
-    fetch(p, f, r);
+    fetch(p, f, r, 0);
     if (r->depth == 1)
         return;
     PTX_FILL(p, "    add.u32 %stage, %stage, $0;\n", r->stage_bytes);
@@ -319,6 +336,7 @@ static void take_stage(struct ptx *p, const struct ptx_ring *r)
 struct refill {
     const struct ptx_fused *f;
     const struct ptx_ring *r;
+    uint32_t section;
 };
 
 // When all lanes have the weights in registers, the stage is filled again.
@@ -326,13 +344,13 @@ static void refill(struct ptx *p, const void *of)
 {
     const struct refill *r = of;
     PTX_LINES(p, "    bar.warp.sync 0xffffffff;\n");
-    fetch(p, r->f, r->r);
+    fetch(p, r->f, r->r, r->section);
 }
 
 void ptx_ring_item(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s,
                    const struct ptx_fused_run *run, const struct ptx_ring *r)
 {
-    const struct refill of = {f, r};
+    const struct refill of = {f, r, (uint32_t)(s - f->sections)};
     const struct ptx_dot dot = {.p = p,
                                 .type = s->legs[run->first].type,
                                 .rows = 1,

@@ -31,6 +31,8 @@ uint32_t ptx_ring_shared(uint32_t target);
 // The ring of a CTA whose other shared memory is `other` bytes. depth is 0 if there is no room, or no ring on the target.
 struct ptx_ring ptx_ring_of(const struct ptx_fused *f, uint32_t warps, uint32_t units, uint32_t other);
 uint32_t ptx_ring_bytes(const struct ptx_ring *r); // of dynamic shared memory
+// The most registers of a thread.
+uint32_t ptx_ring_registers(const struct ptx_fused *f);
 
 // Before the entry: declares the stages. In the entry: declares the mbarriers.
 void ptx_ring_module(struct ptx *p);

@@ -684,9 +684,7 @@ static void choose_variant(const struct plan *p, struct ptx_fused *f)
     f->variant = (enum ptx_fused_variant)MIN((uint32_t)MAX(p->gpu->variant, 0), ptx_fused_variants(f) - 1);
 }
 
-// Returns whether a launch may start before the launches ahead of it have ended: from sm_90 on, with drivers that keep
-// such dependencies in a captured graph (CUDA 12.3 or newer).
-static bool starts_early(const struct plan *p)
+bool gpu_starts_early(const struct plan *p)
 {
     const struct driver_card *card = driver_facts(p->gpu->driver);
     return card->major >= 9 && card->version >= EDGES_FROM;
@@ -707,7 +705,7 @@ static int launch_stage(struct fusion *u, const struct stage *s, struct error *e
     gpu_add_arg(l, ARG_PAGES, 0);
     if (build(&b, err))
         return -1;
-    spec.fused.dependent = l->dependent = starts_early(p);
+    spec.fused.dependent = l->dependent = gpu_starts_early(p);
     choose_variant(p, &spec.fused);
     if (gpu_add_kernel(p, l, &spec, 1, err))
         return -1;
@@ -733,6 +731,9 @@ int gpu_fuse_launches(struct plan *p, struct error *err)
         else if (u->fates[i].how == LAUNCHED)
             status = gpu_node(p, p->program.nodes[i], err);
     }
+    // The first launch has none ahead of it.
+    for (int i = 1; i < p->list->n_launches; i++)
+        p->list->launches[i].dependent |= p->list->launches[i].early;
     p->into = into;
     p->list = &p->lists[GPU_ANY_ROWS];
     memcpy(p->max_rows, most, sizeof most);

@@ -62,7 +62,7 @@ struct ptx_loads ptx_loads_ahead(struct str text)
         unsigned bytes;
         if (sscanf(line, " // a ring of %u bytes", &bytes) == 1)
             least.ring = (int)bytes;
-        least.early = least.early || (least.ring && strstr(line, "griddepcontrol.wait"));
+        least.early = least.early || strstr(line, "griddepcontrol.launch_dependents");
         if (!strstr(line, " products a turn"))
             continue;
         struct ptx_loads l = loads_of(text, line);
