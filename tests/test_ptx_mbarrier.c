@@ -52,6 +52,7 @@ static int run_words(const char *body, uint32_t threads, uint32_t *out, struct e
 #define STORE "st.global.u32 [%d3], %r4;\n"
 #define ARRIVE "mbarrier.arrive.shared::cta.b64 _, " EMPTY ";\n"
 #define OTHERS_SKIP(label) "@!%p0 bra " label ";\n"
+#define TEST "mbarrier.try_wait.parity.shared::cta.b64 %p1, " EMPTY ", 0;\n"
 #define TWO MAKE(EMPTY, "64") INIT
 
 static void check_copy(const char *body, uint32_t plus)
@@ -107,8 +108,11 @@ Test(ptx_mbarrier, reads_of_what_was_not_waited_for_are_found)
     static const char *const of_64[][2] = {
         {INIT FILL LOAD, "not waited for"},
         {INIT FILL WAIT("W", FULL, "1") LOAD, "not waited for"},
-        // only the first warp waits
-        {INIT FILL "setp.ge.u32 %p2, %r0, 32;\n@%p2 bra S;\n" WAIT("W", FULL, "0") "S:\n" LOAD, "race: a read"},
+        // one test is not enough
+        {INIT FILL "mbarrier.try_wait.parity.shared::cta.b64 %p1, " FULL ", 0;\n" LOAD, "not waited for"},
+        // only the first warp waits; the second one reads when the copy has come, after two tests of another mbarrier
+        {TWO FILL "setp.ge.u32 %p2, %r0, 32;\n@%p2 bra S;\n" WAIT("W", FULL, "0") "S:\n@%p2 " TEST "@%p2 " TEST LOAD,
+         "race: a read"},
         {INIT FILL, "256 bytes of copies in flight"},
         {INIT FILL "@%p0 mbarrier.inval.shared::cta.b64 " FULL ";\n", "invalidated with 256 bytes"},
     };

@@ -525,15 +525,21 @@ static void compute_items(struct ptx *p, const struct ptx_fused *f, const struct
                  "    setp.ge.u32 %in, %warp, $0;\n"
                  "    @%in bra FORMED_$1;\n",
                  workers, (uint32_t)run->first);
-    PTX_FILL(p,
-             "    // the warp that has the fewest begins\n"
-             "    add.u32 %item, %warp, $0;\n"
-             "    setp.ge.u32 %in, %item, $1;\n"
-             "    @%in sub.u32 %item, %item, $1;\n"
-             "    setp.ge.u32 %in, %item, $2;\n"
-             "    @%in bra FORMED_$3;\n"
-             "FORM_$3: // 256 products a turn\n",
-             workers - ahead, workers, items, (uint32_t)run->first);
+    PTX_LINES(p, "    // the warp that has the fewest begins\n");
+    if (r->ring.depth && !ahead)
+        PTX_LINES(p, "    mov.u32 %item, %warp;\n");
+    else
+        PTX_FILL(p,
+                 "    add.u32 %item, %warp, $0;\n"
+                 "    setp.ge.u32 %in, %item, $1;\n"
+                 "    @%in sub.u32 %item, %item, $1;\n",
+                 workers - ahead, workers);
+    if (!r->ring.depth || items < workers)
+        PTX_FILL(p,
+                 "    setp.ge.u32 %in, %item, $0;\n"
+                 "    @%in bra FORMED_$1;\n",
+                 items, (uint32_t)run->first);
+    PTX_FILL(p, "FORM_$0: // 256 products a turn\n", (uint32_t)run->first);
     if (r->ring.depth)
         ptx_ring_item(p, f, s, run, &r->ring);
     else

@@ -317,18 +317,23 @@ void ptx_ring_fill(struct ptx *p, const struct ptx_fused *f, const struct ptx_ri
                      "    griddepcontrol.wait;\n");
 }
 
-// Waits until the stage is filled, and sets %unit and %chunk as ptx_dot_unit needs them.
-static void take_stage(struct ptx *p, const struct ptx_ring *r)
+// Whether each lane copies the bytes that it reads itself: with cp.async, of units of whole chunks.
+static bool copies_own(const struct ptx_ring *r, enum dtype type)
+{
+    return !r->bulk && tile_unit_bytes(type) % PIECE == 0;
+}
+
+// Waits until the stage is filled with a unit of the type, and sets %unit and %chunk as ptx_dot_unit needs them.
+static void take_stage(struct ptx *p, const struct ptx_ring *r, enum dtype type)
 {
     if (r->bulk)
         PTX_LINES(p, "COMING:\n"
                      "    mbarrier.try_wait.parity.shared::cta.b64 %in, [%full], %phase;\n"
                      "    @!%in bra COMING;\n");
     else
-        PTX_FILL(p,
-                 "    cp.async.wait_group $0;\n"
-                 "    bar.warp.sync 0xffffffff;\n",
-                 r->depth - 1);
+        PTX_FILL(p, "    cp.async.wait_group $0;\n", r->depth - 1);
+    if (!r->bulk && !copies_own(r, type))
+        PTX_LINES(p, "    bar.warp.sync 0xffffffff;\n");
     PTX_LINES(p, "    cvt.u64.u32 %unit, %stage;\n"
                  "    mad.wide.u32 %chunk, %lane, 16, %unit;\n");
 }
@@ -337,35 +342,34 @@ struct refill {
     const struct ptx_fused *f;
     const struct ptx_ring *r;
     uint32_t section;
+    enum dtype type;
 };
 
 // When all lanes have the weights in registers, the stage is filled again.
 static void refill(struct ptx *p, const void *of)
 {
     const struct refill *r = of;
-    PTX_LINES(p, "    bar.warp.sync 0xffffffff;\n");
+    if (!copies_own(r->r, r->type))
+        PTX_LINES(p, "    bar.warp.sync 0xffffffff;\n");
     fetch(p, r->f, r->r, r->section);
 }
 
 void ptx_ring_item(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s,
                    const struct ptx_fused_run *run, const struct ptx_ring *r)
 {
-    const struct refill of = {f, r, (uint32_t)(s - f->sections)};
-    const struct ptx_dot dot = {.p = p,
-                                .type = s->legs[run->first].type,
-                                .rows = 1,
-                                .blocks = r->blocks,
-                                .shared = f->n_prologue > 0,
-                                .loaded = refill,
-                                .of = &of};
+    const enum dtype type = s->legs[run->first].type;
+    const struct refill of = {f, r, (uint32_t)(s - f->sections), type};
+    const struct ptx_dot dot = {
+        .p = p, .type = type, .rows = 1, .blocks = r->blocks, .shared = f->n_prologue > 0, .loaded = refill, .of = &of};
     PTX_LINES(p, "    {\n");
-    take_stage(p, r);
-    PTX_FILL(p,
-             "    }\n"
-             "    rem.u32 %block, %item, $0;\n"
-             "    mad.wide.u32 %pr0, %block, 256, %row;\n"
-             "    mov.u64 %px0, %row;\n",
-             r->blocks);
+    take_stage(p, r, type);
+    PTX_LINES(p, "    }\n");
+    if ((uint32_t)run->n * each_leg(s, r) > r->blocks)
+        PTX_FILL(p, "    rem.u32 %block, %item, $0;\n", r->blocks);
+    else
+        PTX_LINES(p, "    mov.u32 %block, %item;\n");
+    PTX_LINES(p, "    mad.wide.u32 %pr0, %block, 256, %row;\n"
+                 "    mov.u64 %px0, %row;\n");
     ptx_dot_unit(&dot);
     next_stage(p, r);
 }

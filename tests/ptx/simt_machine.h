@@ -93,6 +93,7 @@ struct mbarrier {
     int64_t bytes;              // that the current phase expects from copies, complete or not
     int64_t in_flight;          // that copies of the current phase bring
     uint32_t phases;            // completed
+    uint64_t tested;            // step of the first test that found copies of the current phase in flight; 0: none
     bool fenced;                // its initialisation is visible to copies
     struct access init;
     uint32_t arrived[CLOCKS]; // what is released by the arrivals of the current phase

@@ -1,9 +1,9 @@
 // Executes mbarriers and the copies that they complete, cp.async.bulk.
 //
 // An mbarrier counts arrivals of threads and bytes of copies. A phase is complete when all its arrivals have come and
-// its copies have brought as many bytes as were expected. Here the copies of a phase come as late as possible: when a
-// thread tests the phase and nothing else is missing. Until then a read of their bytes is a fault; after that it is a
-// race for all threads but those that tested the phase, and those that a barrier orders after them.
+// its copies have brought as many bytes as were expected. Here the copies of a phase come late: when threads test the phase
+// a second time and nothing else is missing. Until then a read of their bytes is a fault; after that it is a race for all
+// threads but those that found the phase completed, and those that a barrier orders after them.
 //
 // What an arrival releases: if all live lanes of a warp arrive together, everything that the warp did before; if some
 // do, only what the warp did before its last bar.warp.sync or bar.sync. So a lane that arrives for its warp must come
@@ -137,6 +137,7 @@ static void complete(struct cta *cta, struct mbarrier *b)
     memset(b->arrived, 0, sizeof(b->arrived));
     b->pending = b->expected;
     b->bytes = b->in_flight = 0;
+    b->tested = 0;
     b->clock[MAX_WARPS + index] = ++b->phases;
     cta->progress++;
 }
@@ -220,6 +221,16 @@ void simt_together(struct warp *w)
     w->learned = false;
 }
 
+// Completes the current phase where a thread tests it, but not when its copies are in flight and it is the first test.
+static void test(struct cta *cta, struct mbarrier *b)
+{
+    uint64_t now = cta->steps + 1;
+    if (!b->in_flight || (b->tested && b->tested != now))
+        complete(cta, b);
+    else if (!b->tested)
+        b->tested = now, cta->progress++;
+}
+
 static int wait(struct warp *w, const struct simt_insn *in, uint32_t lanes)
 {
     const uint64_t *of = simt_source(w, in, 2, 0);
@@ -233,7 +244,7 @@ static int wait(struct warp *w, const struct simt_insn *in, uint32_t lanes)
         if (in->op == OP_MBAR_PARITY && of[lane] > 1)
             return simt_fault(w, in, lane, "a parity of %llu", (unsigned long long)of[lane]);
         if (in->op == OP_MBAR_PARITY ? (b->phases & 1) == of[lane] : b->phases == of[lane])
-            complete(w->cta, b);
+            test(w->cta, b);
         done[lane] = in->op == OP_MBAR_PARITY ? (b->phases & 1) != of[lane] : b->phases > of[lane];
         w->polls = w->polls || !done[lane];
     }
