@@ -2,6 +2,7 @@
 // first one, for every type of weights that takes 8-bit activations and every kind of card, and that changes of the
 // kernels with a ring are detected.
 #include "kernels/ptx/emit_dot.h"
+#include "kernels/ptx/emit_early.h"
 #include "kernels/ptx/emit_fused.h"
 #include "kernels/ptx/emit_fused_ring.h"
 #include "tests/ptx_mutate.h"
@@ -208,6 +209,35 @@ Test(ptx_ring, all_variants_give_the_same_bits)
     check_variants(&(struct subject){{DT_Q4_0, DT_Q8_0}, 544, 90, true});
     check_variants(&(struct subject){{DT_Q8_0, DT_Q8_0}, 32, 90, true});
     check_variants(&(struct subject){{DT_Q5_0, DT_Q4_1}, 96, 80, true});
+}
+
+// ---- other kernels that let the next launch begin
+
+Test(ptx_ring, any_kernel_can_begin_early)
+{
+    char text[2048] = "";
+    struct ptx p = {.data = text, .size = sizeof copy_text - 1, .cap = sizeof text - 1}, full = p;
+    struct error err = {0};
+    struct subject s = {{DT_Q4_0, DT_Q4_0}, 256, 90, true};
+    memcpy(text, copy_text, sizeof copy_text);
+    cr_assert_eq(ptx_begin_early(&p, &err), 0, "%s", err.text);
+    cr_expect_eq(p.size, strlen(text));
+    cr_expect(!strncmp(text, ".version 7.8\n.target sm_90\n", 27), "%s", text);
+    cr_expect(strstr(text, "{\n    griddepcontrol.launch_dependents;\n    griddepcontrol.wait;\n    .reg"), "%s", text);
+    struct inputs in = make_inputs(&s); // it does what it did before
+    const uint64_t params[] = {in.row_from, in.params[3]};
+    cr_assert_eq(simt_load(in.g->s, (struct str){p.data, p.size}, &err), 0, "%s", err.text);
+    simt_set_dependent(in.g->s);
+    cr_expect_eq(simt_launch(in.g->s, simt_find(in.g->s, "copy"), (struct simt_dim){16, 1, 1},
+                             (struct simt_dim){16, 1, 1}, 0, params, sizeof params, &err),
+                 0, "%s", err.text);
+    gpu_close(in.g);
+    full.cap = full.size;
+    cr_expect_eq(ptx_begin_early(&full, &err), -1);
+    memcpy(text, ".version 8.8\n.target sm_120\n", 28);
+    p.size = strlen(text);
+    cr_expect_eq(ptx_begin_early(&p, &err), 0);
+    cr_expect(!strncmp(text, ".version 8.8\n.target sm_120\n", 28), "%s", text);
 }
 
 // ---- changes of a kernel with a ring
