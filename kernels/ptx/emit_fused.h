@@ -25,10 +25,12 @@
 // the same.
 //
 // A CTA first prefetches the weights of its first unit into L2, before it computes the row or waits for earlier
-// launches.
+// launches. Variants of a kernel with 8-bit activations differ in the threads of a CTA and in the way of the weights:
+// emit_fused_ring.c keeps them in flight in shared memory.
 //
 // Parameters: step, positions, pages (as in emit_ops.h), then n_params addresses, to which nodes and legs refer by
-// number. Rows are contiguous and aligned to 16 bytes. PTX 6.3, sm_75. Shared memory is static, at most 48 KB.
+// number. Rows are contiguous and aligned to 16 bytes. PTX 6.3, sm_75. Shared memory is static, at most 48 KB, except for
+// a ring, which is dynamic.
 // Ownership: none. Threads: no shared state; emitters keep nothing.
 #ifndef QUERN_EMIT_FUSED_H
 #define QUERN_EMIT_FUSED_H
