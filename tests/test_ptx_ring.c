@@ -1,5 +1,5 @@
 // Tests the variants of fused kernels of one row by themselves (emit_fused_ring.c): that all of them give the bits of the
-// first one, for every type of weights that takes 8-bit activations and every kind of card, and that changes of the
+// first one, for every type of weights that takes activations of 8 or 16 bits and every kind of card, and that changes of the
 // kernels with a ring are detected.
 #include "kernels/ptx/emit_dot.h"
 #include "kernels/ptx/emit_early.h"
@@ -9,7 +9,7 @@
 #include "tests/ptx_products.h"
 
 #ifndef MUTATIONS
-#define MUTATIONS 90
+#define MUTATIONS 120
 #endif
 enum { N_OUT = 96, N_MORE = 128, OUTPUTS = N_OUT + N_MORE, N_PARAMS = 9, MOST_IN = 4096 };
 
@@ -32,7 +32,8 @@ static struct ptx_fused describe(const struct subject *s, enum ptx_fused_variant
                           .variant = variant,
                           .target = s->target,
                           .n_in = s->n_in,
-                          .q8 = true,
+                          .q8 = ptx_takes_q8(s->types[0]),
+                          .halves = !ptx_takes_q8(s->types[0]),
                           .dependent = s->target >= 90,
                           .n_prologue = s->prologue ? 2 : 0,
                           .n_sections = 2,
@@ -76,6 +77,22 @@ static const char copy_text[] = ".version 6.3\n.target sm_75\n.address_size 64\n
                                 "    mad.wide.u32 %from, %i, 4, %from;\n    mad.wide.u32 %to, %i, 4, %to;\n"
                                 "    ld.global.u32 %v, [%from];\n    st.global.u32 [%to], %v;\n    ret;\n}\n";
 
+static size_t row_bytes_of(const struct subject *s)
+{
+    return s->prologue                 ? 4 * (size_t)s->n_in
+           : ptx_takes_q8(s->types[0]) ? ptx_q8_row_bytes(s->n_in)
+                                       : align_up(ptx_half_row_bytes(s->types[0], s->n_in), 64);
+}
+
+// A row in 16 bits: numbers between 2^-9 and 2^-5, and a factor behind them, all of which are one in F16 and in BF16.
+static void *random_halves_row(const struct subject *s, uint64_t *state)
+{
+    uint8_t *row = allocate(row_bytes_of(s));
+    for (size_t i = 0; i + 2 <= row_bytes_of(s); i += 2)
+        put_u16(row + i, moderate_half(state) | 0x3000);
+    return row;
+}
+
 // A row in 8 bits: any bytes, and scales of moderate size.
 static void *random_row(uint32_t n_in, uint64_t *state)
 {
@@ -102,8 +119,10 @@ static struct inputs make_inputs(const struct subject *s)
 {
     uint64_t state = SEED;
     struct inputs in = {.g = gpu_open(), .stored = s->prologue ? 4 * (size_t)s->n_in : 0, .dependent = s->target >= 90};
-    in.row_bytes = s->prologue ? 4 * (size_t)s->n_in : ptx_q8_row_bytes(s->n_in);
-    void *row = s->prologue ? (void *)random_floats(s->n_in, &state) : random_row(s->n_in, &state);
+    in.row_bytes = row_bytes_of(s);
+    void *row = s->prologue                 ? (void *)random_floats(s->n_in, &state)
+                : ptx_takes_q8(s->types[0]) ? random_row(s->n_in, &state)
+                                            : random_halves_row(s, &state);
     float *gain = random_floats(MOST_IN, &state);
     if (s->prologue && s->n_in > 512) // a block of zeros has no scale
         memset((float *)row + 256, 0, 256 * sizeof(float));
@@ -209,6 +228,20 @@ Test(ptx_ring, all_variants_give_the_same_bits)
     check_variants(&(struct subject){{DT_Q4_0, DT_Q8_0}, 544, 90, true});
     check_variants(&(struct subject){{DT_Q8_0, DT_Q8_0}, 32, 90, true});
     check_variants(&(struct subject){{DT_Q5_0, DT_Q4_1}, 96, 80, true});
+}
+
+// Of 16 bits, rows whose chains are whole stages have a ring.
+Test(ptx_ring, all_variants_of_16_bits_give_the_same_bits)
+{
+    for (int t = 0; t < 2; t++) {
+        const enum dtype type = t ? DT_BF16 : DT_F16;
+        check_variants(&(struct subject){{type, type}, 512, t ? 80 : 90, true});
+        check_variants(&(struct subject){{type, type}, 1536, t ? 90 : 80, false});
+        check_variants(&(struct subject){{type, type}, 2048, t ? 120 : 86, true});
+        check_variants(&(struct subject){{type, type}, 2560, t ? 80 : 90, true});
+    }
+    struct ptx_fused f = describe(&(struct subject){{DT_F16, DT_F16}, 768, 90, true}, FUSED_WIDE);
+    cr_expect_eq(ptx_fused_variants(&f), FUSED_RING);
 }
 
 // ---- other kernels that let the next launch begin
@@ -318,6 +351,7 @@ static void change_kernels(bool ring, int percent)
         {{DT_Q4_K, DT_Q6_K}, 2304, 90, true},
         {{DT_Q4_0, DT_Q3_K}, 2304, 80, true},
         {{DT_Q8_0, DT_Q8_0}, 1280, 90, false},
+        {{DT_F16, DT_F16}, 2560, 90, true},
     };
     uint64_t state = SEED;
     int caught = 0, n = MUTATIONS / (int)COUNT_OF(subjects), all = n * (int)COUNT_OF(subjects);

@@ -140,7 +140,7 @@ uint32_t ptx_fused_variants(const struct ptx_fused *f)
 {
     struct ptx_fused g = *f;
     uint32_t n = 1;
-    for (; f->q8 && n < FUSED_VARIANTS; n++) {
+    for (; (f->q8 || f->halves) && n < FUSED_VARIANTS; n++) {
         g.variant = (enum ptx_fused_variant)n;
         if (!ptx_fused_fits(&g))
             break;
@@ -697,7 +697,7 @@ static void section(struct ptx *p, const struct ptx_fused *f, const struct ptx_f
     if (f->q8)
         q8_products(p, f, s, r);
     else if (f->halves)
-        ptx_fused_half_products(p, f, s);
+        ptx_fused_half_products(p, f, s, &r->ring);
     else
         f32_products(p, f, s);
     ptx_fused_columns(p, s);

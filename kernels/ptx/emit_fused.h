@@ -129,10 +129,12 @@ void ptx_fused_row_stores(struct ptx *p, const struct ptx_fused *f, uint32_t cou
 
 // Activations of 16 bits (emit_fused_half.c): the bytes of shared memory, named sums, for the sums of a unit; the row in
 // shared memory, named row; and the products of a unit, which end in %y<leg> of warp j for tile j. The other warps go to
-// MADE.
+// MADE. The weights come from the ring if its depth is not 0 (emit_fused_ring.h).
+struct ptx_ring;
 uint32_t ptx_fused_half_sums_bytes(const struct ptx_fused_section *s);
 void ptx_fused_half_row(struct ptx *p, const struct ptx_fused *f, uint32_t warps);
-void ptx_fused_half_products(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s);
+void ptx_fused_half_products(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s,
+                             const struct ptx_ring *ring);
 
 // The columns of a unit. Thread %index < unit has column %column.
 

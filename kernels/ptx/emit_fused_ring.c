@@ -26,14 +26,15 @@
 // when it has come; its phase alternates with each turn of the ring. With cp.async each lane copies 16 bytes at a time,
 // and each item is a group.
 //
-// All sums are those of the kernel without a ring, in the same order.
+// With activations of 16 bits an item is two units of 32 in the chain that a warp computes (emit_matmul_half.c). All sums are
+// those of the kernel without a ring, in the same order.
 #include "kernels/ptx/emit_fused_ring.h"
 
 #include "kernels/ptx/emit_dot.h"
 #include "kernels/ptx/emit_nibble.h"
 
 // RESERVED: bytes of shared memory that the card keeps of each CTA's
-enum { MOST_STAGES = 6, RESERVED = 1 << 10, RING_ALIGN = 128, PIECE = 16, PIECES = 32 * PIECE };
+enum { MOST_STAGES = 6, RESERVED = 1 << 10, RING_ALIGN = 128, CHAINS = 8, PIECE = 16, PIECES = 32 * PIECE };
 
 // ---- the shape
 
@@ -72,15 +73,23 @@ uint32_t ptx_ring_registers(const struct ptx_fused *f)
     return few ? 112 : 128;
 }
 
+// The bytes of an item.
+static uint32_t item_bytes(const struct ptx_ring *r, enum dtype type)
+{
+    return r->chains ? PTX_HALF_STAGE_BYTES : PTX_TILE_ROWS * tile_unit_bytes(type);
+}
+
 struct ptx_ring ptx_ring_of(const struct ptx_fused *f, uint32_t warps, uint32_t units, uint32_t other)
 {
-    struct ptx_ring r = {.bulk = f->target >= 90, .warps = warps, .blocks = ptx_tiles(f->n_in, 256), .units = units};
+    struct ptx_ring r = {.bulk = f->target >= 90, .warps = warps, .units = units, .chains = f->halves};
     uint32_t room = ptx_ring_shared(f->target);
+    bool serves = f->q8 || (f->halves && ptx_half_stages(f->n_in) && warps == CHAINS);
+    r.parts = f->halves ? ptx_half_stages(f->n_in) : ptx_tiles(f->n_in, 256);
     other += RING_ALIGN; // of which the ring may leave some out
     for (int i = 0; i < f->n_sections; i++)
         for (int l = 0; l < f->sections[i].n_legs; l++)
-            r.stage_bytes = MAX(r.stage_bytes, PTX_TILE_ROWS * tile_unit_bytes(f->sections[i].legs[l].type));
-    if (f->q8 && room > other)
+            r.stage_bytes = MAX(r.stage_bytes, item_bytes(&r, f->sections[i].legs[l].type));
+    if (serves && room > other)
         r.depth = MIN((room - other) / (warps * (r.stage_bytes + 8)), (uint32_t)MOST_STAGES);
     return r;
 }
@@ -95,10 +104,10 @@ bool ptx_fused_next_run(const struct ptx_fused_section *s, uint32_t each, struct
     return run->n > 0;
 }
 
-// The number of S of each leg of a unit.
+// The items of each leg of a unit: of all warps, or with chains of each warp.
 static uint32_t each_leg(const struct ptx_fused_section *s, const struct ptx_ring *r)
 {
-    return s->unit / PTX_TILE_ROWS * r->blocks;
+    return s->unit / PTX_TILE_ROWS * r->parts;
 }
 
 // ---- copies
@@ -131,12 +140,24 @@ static void copy_pieces(struct ptx *p, uint32_t bytes)
     }
 }
 
+// From the number %from8 of an item among those of the warp's chains of a leg: sets %from8 to its number in the leg, where
+// each tile has the stages of all chains.
+static void place_in_chain(struct ptx *p, const struct ptx_fused_section *s, const struct ptx_ring *r)
+{
+    if (s->unit > PTX_TILE_ROWS)
+        PTX_FILL(p,
+                 "    div.u32 %tile8, %from8, $0;\n"
+                 "    mad.lo.u32 %from8, %tile8, $1, %from8;\n",
+                 r->parts, (CHAINS - 1) * r->parts);
+    PTX_FILL(p, "    mad.lo.u32 %from8, %warp, $0, %from8;\n", r->parts);
+}
+
 // Begins the copy of item %fetch_item of a run, if it is one of the run's, and goes on at COPYING.
 static void fetch_of_run(struct ptx *p, const struct ptx_fused_section *s, const struct ptx_fused_run *run,
                          const struct ptx_ring *r, uint32_t label)
 {
     uint32_t each = each_leg(s, r), end = run->slot + (uint32_t)run->n * each;
-    uint32_t bytes = PTX_TILE_ROWS * tile_unit_bytes(s->legs[run->first].type);
+    uint32_t bytes = item_bytes(r, s->legs[run->first].type);
     bool last = run->first + run->n == s->n_legs;
     if (!last)
         PTX_FILL(p,
@@ -152,17 +173,25 @@ static void fetch_of_run(struct ptx *p, const struct ptx_fused_section *s, const
         ptx_word(p, guard);
         PTX_FILL(p, " ld.param.u64 %w8, [p$0];\n", (uint32_t)s->legs[(uint32_t)run->first + l].w);
     }
+    if (r->chains)
+        place_in_chain(p, s, r);
     PTX_FILL(p,
              "    mad.lo.u32 %from8, %unit8, $0, %from8;\n"
              "    cvta.to.global.u64 %w8, %w8;\n"
              "    mad.wide.u32 %w8, %from8, $1, %w8;\n",
-             each, bytes);
+             r->chains ? CHAINS * each : each, bytes);
     if (r->bulk)
         copy_bulk(p, bytes);
     else
         copy_pieces(p, bytes);
     if (!last)
         PTX_FILL(p, "    bra COPYING;\nOTHER_$0:\n", label);
+}
+
+// Sets %fetch_item to the first item of the warp in a unit.
+static void first_item(struct ptx *p, const struct ptx_ring *r)
+{
+    ptx_word(p, r->chains ? "    mov.u32 %fetch_item, 0;\n" : "    mov.u32 %fetch_item, %warp;\n");
 }
 
 // Begins the copy of the warp's next item, if there is one, to the stage. It is an item of section `from` or of a later
@@ -172,7 +201,7 @@ static void fetch(struct ptx *p, const struct ptx_fused *f, const struct ptx_rin
     uint32_t first = 0;
     PTX_FILL(p,
              "    {\n"
-             "    .reg .u32 %unit8, %from8;\n"
+             "    .reg .u32 %unit8, %from8, %tile8;\n"
              "    .reg .u64 %w8;\n"
              "FETCH:\n"
              "    setp.ge.u32 %in, %fetch_job, $0;\n"
@@ -207,11 +236,11 @@ static void fetch(struct ptx *p, const struct ptx_fused *f, const struct ptx_rin
              "    add.u32 %fetch_item, %fetch_item, $0;\n"
              "    bra FETCHED;\n"
              "PASS:\n"
-             "    add.u32 %fetch_job, %fetch_job, %jobs;\n"
-             "    mov.u32 %fetch_item, %warp;\n"
-             "    bra FETCH;\n"
-             "FETCHED:\n",
-             r->warps);
+             "    add.u32 %fetch_job, %fetch_job, %jobs;\n",
+             r->chains ? 1 : r->warps);
+    first_item(p, r);
+    PTX_LINES(p, "    bra FETCH;\n"
+                 "FETCHED:\n");
     if (!r->bulk)
         PTX_LINES(p, "    cp.async.commit_group;\n");
     PTX_LINES(p, "    }\n");
@@ -303,9 +332,9 @@ void ptx_ring_fill(struct ptx *p, const struct ptx_fused *f, const struct ptx_ri
                  r->warps);
     if (r->bulk)
         make_mbarriers(p, r);
+    first_item(p, r);
     PTX_FILL(p,
              "    mov.u32 %fetch_job, %job;\n"
-             "    mov.u32 %fetch_item, %warp;\n"
              "    mov.u32 %stage, ring;\n"
              "    mad.lo.u32 %stage, %warp, $0, %stage;\n",
              r->depth * r->stage_bytes);
@@ -317,59 +346,77 @@ void ptx_ring_fill(struct ptx *p, const struct ptx_fused *f, const struct ptx_ri
                      "    griddepcontrol.wait;\n");
 }
 
-// Whether each lane copies the bytes that it reads itself: with cp.async, of units of whole chunks.
-static bool copies_own(const struct ptx_ring *r, enum dtype type)
-{
-    return !r->bulk && tile_unit_bytes(type) % PIECE == 0;
-}
-
-// Waits until the stage is filled with a unit of the type, and sets %unit and %chunk as ptx_dot_unit needs them.
-static void take_stage(struct ptx *p, const struct ptx_ring *r, enum dtype type)
-{
-    if (r->bulk)
-        PTX_LINES(p, "COMING:\n"
-                     "    mbarrier.try_wait.parity.shared::cta.b64 %in, [%full], %phase;\n"
-                     "    @!%in bra COMING;\n");
-    else
-        PTX_FILL(p, "    cp.async.wait_group $0;\n", r->depth - 1);
-    if (!r->bulk && !copies_own(r, type))
-        PTX_LINES(p, "    bar.warp.sync 0xffffffff;\n");
-    PTX_LINES(p, "    cvt.u64.u32 %unit, %stage;\n"
-                 "    mad.wide.u32 %chunk, %lane, 16, %unit;\n");
-}
-
-struct refill {
+// What the emitters of products call when they are at a stage.
+struct consumer {
     const struct ptx_fused *f;
     const struct ptx_ring *r;
     uint32_t section;
     enum dtype type;
 };
 
-// When all lanes have the weights in registers, the stage is filled again.
-static void refill(struct ptx *p, const void *of)
+// Whether each lane copies the bytes that it reads itself: with cp.async, of units of whole chunks.
+static bool copies_own(const struct consumer *c)
 {
-    const struct refill *r = of;
-    if (!copies_own(r->r, r->type))
+    return !c->r->bulk && !c->r->chains && tile_unit_bytes(c->type) % PIECE == 0;
+}
+
+// Waits until the stage is filled.
+static void take_stage(struct ptx *p, const struct consumer *c)
+{
+    if (c->r->bulk)
+        PTX_LINES(p, "    {\n"
+                     "COMING:\n"
+                     "    mbarrier.try_wait.parity.shared::cta.b64 %in, [%full], %phase;\n"
+                     "    @!%in bra COMING;\n"
+                     "    }\n");
+    else
+        PTX_FILL(p, "    cp.async.wait_group $0;\n", c->r->depth - 1);
+    if (!c->r->bulk && !copies_own(c))
         PTX_LINES(p, "    bar.warp.sync 0xffffffff;\n");
-    fetch(p, r->f, r->r, r->section);
+}
+
+// When all lanes have the weights in registers, the stage is filled again, and the next one is at hand.
+static void leave_stage(struct ptx *p, const void *of)
+{
+    const struct consumer *c = of;
+    if (!copies_own(c))
+        PTX_LINES(p, "    bar.warp.sync 0xffffffff;\n");
+    fetch(p, c->f, c->r, c->section);
+    next_stage(p, c->r);
 }
 
 void ptx_ring_item(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s,
                    const struct ptx_fused_run *run, const struct ptx_ring *r)
 {
-    const enum dtype type = s->legs[run->first].type;
-    const struct refill of = {f, r, (uint32_t)(s - f->sections), type};
-    const struct ptx_dot dot = {
-        .p = p, .type = type, .rows = 1, .blocks = r->blocks, .shared = f->n_prologue > 0, .loaded = refill, .of = &of};
-    PTX_LINES(p, "    {\n");
-    take_stage(p, r, type);
-    PTX_LINES(p, "    }\n");
-    if ((uint32_t)run->n * each_leg(s, r) > r->blocks)
-        PTX_FILL(p, "    rem.u32 %block, %item, $0;\n", r->blocks);
+    const struct consumer of = {f, r, (uint32_t)(s - f->sections), s->legs[run->first].type};
+    const struct ptx_dot dot = {.p = p,
+                                .type = of.type,
+                                .rows = 1,
+                                .blocks = r->parts,
+                                .shared = f->n_prologue > 0,
+                                .loaded = leave_stage,
+                                .of = &of};
+    take_stage(p, &of);
+    if ((uint32_t)run->n * each_leg(s, r) > r->parts)
+        PTX_FILL(p, "    rem.u32 %block, %item, $0;\n", r->parts);
     else
         PTX_LINES(p, "    mov.u32 %block, %item;\n");
-    PTX_LINES(p, "    mad.wide.u32 %pr0, %block, 256, %row;\n"
+    PTX_LINES(p, "    cvt.u64.u32 %unit, %stage;\n"
+                 "    mad.wide.u32 %chunk, %lane, 16, %unit;\n"
+                 "    mad.wide.u32 %pr0, %block, 256, %row;\n"
                  "    mov.u64 %px0, %row;\n");
     ptx_dot_unit(&dot);
-    next_stage(p, r);
+}
+
+static void take_chain(struct ptx *p, const void *of)
+{
+    take_stage(p, of);
+    PTX_LINES(p, "    cvt.u64.u32 %pa, %stage;\n");
+}
+
+void ptx_ring_chain(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s,
+                    const struct ptx_matmul *m, const struct ptx_ring *r)
+{
+    const struct consumer of = {f, r, (uint32_t)(s - f->sections), m->type};
+    ptx_half_staged_chain(p, m, &(struct ptx_half_stage){take_chain, leave_stage, &of});
 }

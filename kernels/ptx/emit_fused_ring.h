@@ -6,13 +6,18 @@
 #define QUERN_EMIT_FUSED_RING_H
 
 #include "kernels/ptx/emit_fused.h"
+#include "kernels/ptx/emit_matmul_parts.h"
 
-// Each of the first `warps` warps of a CTA has `depth` stages of its own, one unit of a tile (weight_tile.h) each. These
+// Each of the first `warps` warps of a CTA has `depth` stages of its own, one unit of a tile (weight_tile.h) each, or
+// with `chains` PTX_HALF_STAGE_BYTES. These
 // warps compute the products.
 struct ptx_ring {
     bool bulk; // filled by cp.async.bulk and mbarriers, PTX 8.0 and sm_90; otherwise by cp.async, PTX 7.0 and sm_80
     uint32_t warps, depth, stage_bytes;
-    uint32_t blocks, units; // blocks of 256 in a row; units of all sections
+    uint32_t
+        parts; // items of a tile: blocks of 256, which the warps take in turn; with `chains`, stages of each warp's chain
+    uint32_t units; // of all sections
+    bool chains;    // activations of 16 bits, whose warps compute a chain each of every tile (emit_matmul_half.c)
 };
 
 // Consecutive legs of one type: their S are computed by the same code.
@@ -43,5 +48,8 @@ void ptx_ring_fill(struct ptx *p, const struct ptx_fused *f, const struct ptx_ri
 // Computes %bs0, the S of the warp's next item, number %item of a run, and steps to the next stage. Sets %block.
 void ptx_ring_item(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s,
                    const struct ptx_fused_run *run, const struct ptx_ring *r);
+// With `chains`: the warp's chain of the next tile, as ptx_half_chain computes it.
+void ptx_ring_chain(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s,
+                    const struct ptx_matmul *m, const struct ptx_ring *r);
 
 #endif
