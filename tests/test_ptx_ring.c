@@ -275,12 +275,12 @@ Test(ptx_ring, any_kernel_can_begin_early)
 
 // ---- changes of a kernel with a ring
 
-// Runs a text on memory of its own: in one CTA that has all units, in two, and in more than there are units. Returns
+// Runs a text on memory of its own: in one CTA that has all units, in three, and in more than there are units. Returns
 // whether it parses. *wrong: after a fault, or if two grids give other bits.
 static bool run_alone(const struct subject *s, struct str text, const struct ptx_launch *l, uint64_t limit,
                       struct outputs *out, bool *wrong, uint64_t *instructions)
 {
-    const uint32_t grids[] = {1, 2, l->grid[0] + 2};
+    const uint32_t grids[] = {1, 3, l->grid[0] + 2};
     struct outputs again;
     struct error err = {0};
     struct inputs in = make_inputs(s);
@@ -350,8 +350,8 @@ static void change_kernels(bool ring, int percent)
     static const struct subject subjects[] = {
         {{DT_Q4_K, DT_Q6_K}, 2304, 90, true},
         {{DT_Q4_0, DT_Q3_K}, 2304, 80, true},
-        {{DT_Q8_0, DT_Q8_0}, 1280, 90, false},
-        {{DT_F16, DT_F16}, 2560, 90, true},
+        {{DT_Q8_0, DT_Q8_0}, 2304, 90, false},
+        {{DT_F16, DT_F16}, 512, 90, true},
     };
     uint64_t state = SEED;
     int caught = 0, n = MUTATIONS / (int)COUNT_OF(subjects), all = n * (int)COUNT_OF(subjects);

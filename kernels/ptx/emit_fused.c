@@ -264,7 +264,7 @@ static void head(struct ptx *p, const struct ptx_fused *f, const struct frame *r
     if (r->ring.depth)
         PTX_FILL(p, ".maxnreg $0\n", ptx_ring_registers(f));
     else
-        PTX_FILL(p, ".minnctapersm $0\n", f->variant == FUSED_WIDE ? 1 : 2);
+        PTX_FILL(p, ".minnctapersm $0\n", f->variant == FUSED_WIDE || f->halves ? 1 : 2);
     PTX_LINES(p,
              "{\n"
              "    .reg .pred %in, %more, %first_cta;\n"
