@@ -32,7 +32,8 @@ static int print_ptx(const struct model *m, const struct options *o, struct text
     struct machine_options machine = {.exact = o->exact};
     struct compile_options compile = {
         .max_tokens = (int)MIN(o->batch, o->ubatch), .max_outputs = 1, .kv_type = {o->kv_key, o->kv_value}};
-    if (machine_open_gpu(&card, &machine, &(struct gpu_options){.paper = PAPER_CARD}, err))
+    const struct gpu_options paper = {.paper = PAPER_CARD, .variant = (int)o->variant};
+    if (machine_open_gpu(&card, &machine, &paper, err))
         return -1;
     int status = card->v->compile(card, m->graph, &compile, &plan, err);
     if (!status) {

@@ -50,7 +50,8 @@ static void print_known(struct text *out, int width, int digits, double x)
 
 static struct card_use use_of(const struct card_kernel *k, const struct ptxas_facts *f)
 {
-    return (struct card_use){.threads = (int)k->threads, .registers = f->registers, .shared = f->shared};
+    return (struct card_use){
+        .threads = (int)k->threads, .registers = f->registers, .shared = f->shared + (int)k->shared};
 }
 
 static void print_kernel(const struct stats *s, int i, const struct card_kernel *k)
@@ -63,7 +64,7 @@ static void print_kernel(const struct stats *s, int i, const struct card_kernel 
         const struct ptxas_facts *f = &s->facts[i];
         struct card_use use = use_of(k, f);
         int ctas = card_resident(&use);
-        text_print(s->out, " %9d %7d %6d %4d %5d", f->registers, f->shared, f->spills, ctas,
+        text_print(s->out, " %9d %7d %6d %4d %5d", f->registers, use.shared, f->spills, ctas,
                    ctas * ((use.threads + 31) / 32));
     }
     text_print(s->out, "\n");
@@ -107,6 +108,7 @@ struct alike {
     struct card_launch launch;
     struct card_time time;
     int n;
+    bool beside; // the launch before lets them begin before it ends
 };
 
 static int predict(const struct stats *s, struct alike *a, struct error *err)
@@ -120,6 +122,8 @@ static int predict(const struct stats *s, struct alike *a, struct error *err)
                              .bytes = l->weight_bytes,
                              .ahead = k.ahead,
                              .turns = k.turns,
+                             .ring = k.ring,
+                             .early = k.early && a->beside,
                              .instructions = k.per_product * l->products};
     return card_predict(&work, &a->time, err) ? fail_prefix(err, k.name) : 0;
 }
@@ -135,6 +139,13 @@ static bool are_alike(const struct stats *s, const struct card_launch *a, const 
     return card_kernel(s->card, a->kernel, &k) && card_kernel(s->card, b->kernel, &m) && !strcmp(k.name, m.name);
 }
 
+// Whether the launch after this one may begin beside it.
+static bool lets_begin(const struct stats *s, const struct card_launch *l)
+{
+    struct card_kernel k;
+    return card_kernel(s->card, l->kernel, &k) && k.early;
+}
+
 // Finds the launches of a step, of many rows only those with products. Returns how many differ, or -1.
 static int find_launches(const struct stats *s, int n_rows, struct alike **out, struct error *err)
 {
@@ -145,13 +156,15 @@ static int find_launches(const struct stats *s, int n_rows, struct alike **out, 
     struct alike *all = *out = calloc((size_t)most + 1, sizeof *all);
     if (!all)
         return fail(err, E_MEMORY, "no memory for %d launches", most);
+    bool beside = false;
     for (int i = 0, j; card_launch(s->plan, n_rows, i, &l); i++) {
         if (l.kernel < 0 || (n_rows > 1 && !(l.products > 0)))
             continue;
-        for (j = 0; j < n && !are_alike(s, &all[j].launch, &l); j++)
+        for (j = 0; j < n && (all[j].beside != beside || !are_alike(s, &all[j].launch, &l)); j++)
             ;
         n = MAX(n, j + 1);
-        all[j] = (struct alike){.launch = all[j].n ? all[j].launch : l, .n = all[j].n + 1};
+        all[j] = (struct alike){.launch = all[j].n ? all[j].launch : l, .n = all[j].n + 1, .beside = beside};
+        beside = lets_begin(s, &l);
     }
     return n;
 }

@@ -73,11 +73,14 @@ struct card_kernel {
     const char *name; // the entry's name without the number of the node
     int users;        // launches and uploads of weights that were made with it
     uint32_t threads; // of a thread block
+    uint32_t shared;  // bytes of dynamic shared memory of a thread block
     // Instructions of a thread for each product of a weight and an element of x, in the most expensive loop of products
     // (kernels/ptx/loop_cost.h); 0: the kernel has no such loop.
     double per_product;
     int ahead;  // bytes that a thread requests at once in such a loop (kernels/ptx/loads_ahead.h); 0: not known
     bool turns; // the threads of a block wait for each other between the loads and the products of such a loop
+    int ring;   // bytes that copies of a thread block keep in flight; 0: it has none
+    bool early; // the next launch may begin before it ends, and it may itself begin beside the one ahead
 };
 // Describes the i-th kernel. Returns false if i is out of range.
 bool card_kernel(const struct machine *m, int i, struct card_kernel *out);

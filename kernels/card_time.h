@@ -6,9 +6,15 @@
 //           are in flight: by Little's law a multiprocessor gets at most its bytes in flight in each latency.
 //   issue:  its instructions at 4 a clock and multiprocessor, times w / (w + 4) with w warps on a scheduler: few warps
 //           leave a scheduler idle while they wait.
+// A kernel whose copies keep a ring in shared memory in flight has so many bytes in flight whatever its threads do, and a
+// multiprocessor with more pieces of work than others catches up as far as its bytes in flight allow. If a kernel begins
+// beside the launch ahead, and has room there, what a launch costs is hidden, and the bytes of its ring come during the rest
+// of the start.
+//
 // The two add up where a thread block (CTA) reads and computes by turns, unless others are on the multiprocessor that
 // can use the time. CTAs that do not fill the last round of the card add to both. Caches, the banks of shared memory, the
-// tensor cores' own rate and launches that overlap are left out.
+// tensor cores' own rate and other launches that overlap are left out. Room is judged by two CTAs of the kernel itself, not
+// by what the launch ahead takes.
 //
 // Sources: limits of a multiprocessor from NVIDIA's occupancy tables; bandwidth, latency, clock and start as measured on
 // an H200 (bench/results/gpu_h200.md); REACHED and the 4 of w + 4 fitted to the launches that bench/results/ptx.md lists,
@@ -36,6 +42,8 @@ struct card_work {
     double bytes;        // of weights that it reads
     double ahead;        // bytes that a thread requests at once, as far as registers allow; 0: not known
     bool turns;          // a CTA reads and computes by turns
+    double ring;         // bytes that the copies of a CTA keep in flight; 0: it has none
+    bool early;          // it may begin beside the launch ahead
     double instructions; // of all threads
 };
 struct card_time {

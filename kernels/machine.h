@@ -132,7 +132,8 @@ struct gpu_options {
     // How long plans may measure which kernels are the fastest on this GPU (all plans of the machine together). What was
     // measured is kept in `cache`. 0: nothing is measured, and what was kept is not used.
     double tune_seconds;
-    int paper; // 0: a real GPU; else an imaginary one of compute capability paper / 10, which runs nothing
+    int paper;   // 0: a real GPU; else an imaginary one of compute capability paper / 10, which runs nothing
+    int variant; // which variant of a kernel that has several, from 0; a kernel with fewer gets its last one
 };
 int machine_open_gpu(struct machine **out, const struct machine_options *o, const struct gpu_options *options,
                      struct error *err);

@@ -96,6 +96,43 @@ Test(card_time, turns_add_up_where_a_block_is_alone)
     cr_expect(t.whole < t.memory + t.issue);
 }
 
+// A ring keeps its bytes in flight whatever the threads do. A multiprocessor with two pieces of work where others have one
+// catches up, as long as its own bytes in flight suffice for that.
+Test(card_time, rings_keep_their_bytes_in_flight)
+{
+    struct card_work ring = reading, more, small;
+    ring.ring = 64 << 10;
+    ring.ctas = ring.most_ctas = 132;
+    more = small = ring;
+    more.ctas = 133;
+    small.ctas = 133;
+    small.ring = 16 << 10;
+    cr_expect_eq(predict(ring).in_flight, 64 << 10);
+    cr_expect(predict(more).memory < 1.01 * predict(ring).memory);
+    cr_expect(predict(small).memory > 1.5 * predict(ring).memory);
+}
+
+// Beside the launch ahead a kernel starts earlier, and with a ring it has read its first bytes by then. Two that fill a
+// multiprocessor are never beside each other.
+Test(card_time, launches_that_begin_early_end_early)
+{
+    struct card_work late = reading, early, full, ring;
+    late.ctas = late.most_ctas = 132;
+    early = ring = late;
+    early.early = ring.early = true;
+    ring.ring = 16 << 10;
+    full = early;
+    full.use.registers = 96;
+    cr_expect(predict(early).whole < predict(late).whole - 0.5e-6);
+    cr_expect(predict(ring).whole - predict(ring).memory < predict(early).whole - predict(early).memory);
+    full.early = false;
+    double apart = predict(full).whole;
+    full.early = true;
+    cr_expect_eq(predict(full).whole, apart);
+    ring.ring = 1 << 30; // no more than all of its bytes
+    cr_expect(predict(ring).whole > 0);
+}
+
 Test(card_time, what_does_not_fit_is_refused)
 {
     struct card_work w = reading;
@@ -145,6 +182,16 @@ Test(loads_ahead, other_loads_and_copies_leave_it_unknown)
     cr_expect_eq(later.ahead, 0);
     cr_expect_eq(copied.ahead, 0);
     cr_expect_not(copied.turns);
+}
+
+Test(loads_ahead, rings_and_early_launches_are_told)
+{
+    struct ptx_loads l = loads("    // a ring of 73728 bytes\n    griddepcontrol.launch_dependents;\n" LOOP LOADS BACK);
+    cr_expect_eq(l.ring, 73728);
+    cr_expect_eq(l.ahead, 0);
+    cr_expect(l.early);
+    cr_expect_not(loads(LOOP LOADS BACK).early);
+    cr_expect_eq(loads(LOOP LOADS BACK).ring, 0);
 }
 
 Test(loads_ahead, the_loop_that_requests_least_counts)

@@ -1,6 +1,7 @@
 // Tests a step of one row on the GPU machine, with the tests' libcuda: the number of launches of a layer; that fused
 // kernels give the bits of the kernels for single nodes and agree with the CPU; and that ptxas accepts their texts.
 #include "kernels/card.h"
+#include "kernels/ptx/emit_fused_ring.h"
 #include "kernels/ptx/gpu.h"
 #include "models/arch.h"
 #include "models/synth_model.h"
@@ -41,12 +42,13 @@ static void unmake(struct made *m)
     remove(m->path);
 }
 
-static struct machine *open_card(bool exact)
+static struct machine *open_card(bool exact, int variant)
 {
     struct machine *m;
     struct error err = {0};
-    cr_assert_eq(machine_open_gpu(&m, &(struct machine_options){.exact = exact}, &(struct gpu_options){0}, &err), 0,
-                 "%s", err.text);
+    cr_assert_eq(machine_open_gpu(&m, &(struct machine_options){.exact = exact},
+                                  &(struct gpu_options){.variant = variant}, &err),
+                 0, "%s", err.text);
     return m;
 }
 
@@ -77,7 +79,7 @@ static void count_launches(const struct plan *p, int *of_layers, int *others)
 static void check_launches(const char *preset, const char *mix, int a_layer)
 {
     struct made model = make(preset, mix);
-    struct machine *m = open_card(false);
+    struct machine *m = open_card(false, 0);
     struct plan *p = compile(m, model.graph, 8, DT_F16, NULL);
     int of_layers, others;
     fprintf(stderr, "%s, %s: beside the layers", preset, mix);
@@ -156,12 +158,27 @@ static void run_close(struct run *r)
     r->m->v->plan_free(r->m, r->plan);
 }
 
-// Compares fused kernels with a kernel for each node (which a tap needs), and with the CPU.
+// Compares a variant of fused kernels with the first one.
+static void check_variant(const struct made *model, int variant, const struct run *first, enum dtype type,
+                          const char *what)
+{
+    static struct run other;
+    struct machine *m = open_card(false, variant);
+    run_open(&other, m, model->graph, type, NULL);
+    for (int i = 0; i < STEPS; i++)
+        cr_expect(!memcmp(first->logits[i], other.logits[i], (size_t)model->info.n_vocab * sizeof(float)),
+                  "%s: step %d has other bits in variant %d", what, i, variant);
+    run_close(&other);
+    m->v->close(m);
+}
+
+// Compares fused kernels with a kernel for each node (which a tap needs), with kernels that have a ring, if the weights
+// have it, and with the CPU.
 static void check_bits(const char *preset, const char *mix, bool exact, enum dtype type, double bound)
 {
     static struct run fused, single, cpu;
     struct made model = make(preset, mix);
-    struct machine *m = open_card(exact), *host;
+    struct machine *m = open_card(exact, 0), *host;
     struct error err = {0};
     const struct tensor *tapped[] = {model.graph->nodes[1]};
     struct taps taps = {tapped, 1, look_away, NULL};
@@ -177,6 +194,8 @@ static void check_bits(const char *preset, const char *mix, bool exact, enum dty
                   "%s, %s, cache %s: step %d has other bits", preset, mix, dtype_info[type].name, i);
         cr_expect(error <= bound, "%s, %s, cache %s: step %d, NMSE %.3g", preset, mix, dtype_info[type].name, i, error);
     }
+    if (!exact)
+        check_variant(&model, FUSED_RING, &fused, type, mix);
     run_close(&fused);
     run_close(&single);
     run_close(&cpu);
@@ -236,7 +255,7 @@ static void check_wide(int64_t k, int n_launches)
 {
     struct weight table = noise("table", k, 8), head = noise("head", k, 8);
     struct graph *g = graph_new();
-    struct machine *m = open_card(false);
+    struct machine *m = open_card(false, 0);
     struct error err = {0};
     float logits[2][8];
     struct tensor *x = graph_embed(g, "embed", &table, INPUT_TOKENS, 1);
@@ -292,7 +311,27 @@ static const int archs[] = {75, 80, 86, 89, 90, 100, 120};
 static const int archs[] = {75};
 #endif
 
-static void assemble(const char *folder, int arch, const char *what)
+// Checks that two CTAs of a narrow kernel fit on a multiprocessor: its registers, threads and shared memory.
+static void check_room(const char *report, int arch, const struct ptx_fused *f, const struct ptx_launch *l,
+                       const char *what)
+{
+    const char *used = strstr(report, "Used "), *shared = strstr(report, " bytes smem");
+    const uint32_t threads = l->block[0], most = arch == 75                                ? 1024
+                                                 : arch == 86 || arch == 89 || arch == 120 ? 1536
+                                                                                           : 2048;
+    uint32_t registers = used ? (uint32_t)atoi(used + 5) : 0, bytes = l->shared;
+    while (shared && shared > report && shared[-1] >= '0' && shared[-1] <= '9')
+        shared--;
+    bytes += shared ? (uint32_t)atoi(shared) : 0;
+    cr_assert(used, "%s", report);
+    cr_expect(2 * threads * align_up(registers, 8) <= 65536 && 2 * threads <= most,
+              "%s, sm_%d, variant %d: %u threads of %u registers", what, arch, f->variant, threads, registers);
+    cr_expect(f->variant < FUSED_RING || bytes <= ptx_ring_shared((uint32_t)arch),
+              "%s, sm_%d: %u bytes of shared memory", what, arch, bytes);
+}
+
+static void assemble(const char *folder, int arch, const struct ptx_fused *f, const struct ptx_launch *l,
+                     const char *what)
 {
     char command[256], report[4096];
     snprintf(command, sizeof command, "ptxas -v -arch=sm_%d -o %s/cubin %s/ptx 2>&1", arch, folder, folder);
@@ -301,36 +340,65 @@ static void assemble(const char *folder, int arch, const char *what)
     report[fread(report, 1, sizeof report - 1, out)] = 0;
     cr_expect_eq(pclose(out), 0, "%s, sm_%d: %s", what, arch, report);
     cr_expect(!strstr(report, "warning"), "%s, sm_%d: %s", what, arch, report);
-    cr_expect(strstr(report, " 0 bytes spill stores, 0 bytes spill loads"), "%s, sm_%d: %s", what, arch, report);
+    cr_expect(strstr(report, " 0 bytes spill stores, 0 bytes spill loads"), "%s, sm_%d, variant %d: %s", what, arch,
+              f->variant, report);
+    if (f->variant >= (f->halves ? FUSED_RING : FUSED_SMALL))
+        check_room(report, arch, f, l, what);
 }
 
-// Assembles a text for all architectures from `least` on, and at least for that.
-static void assemble_text(const char *folder, const struct ptx *p, int least, const char *what)
+static void write_text(const char *folder, const struct ptx *p)
 {
     char path[128];
     snprintf(path, sizeof path, "%s/ptx", folder);
     FILE *out = fopen(path, "w");
     cr_assert(out && fwrite(p->data, 1, p->size, out) == p->size && !fclose(out));
+}
+
+// Assembles a text for all architectures from `least` on, and at least for that.
+static void assemble_text(const char *folder, const struct ptx *p, int least, const char *what)
+{
+    const struct ptx_fused none = {.variant = FUSED_WIDE};
     bool any = false;
-    for (size_t a = 0; a < COUNT_OF(archs); a++)
-        if (archs[a] >= least) {
-            assemble(folder, archs[a], what);
-            any = true;
-        }
-    if (!any)
-        assemble(folder, least, what);
+    write_text(folder, p);
+    for (size_t a = 0; a <= COUNT_OF(archs); a++) {
+        int arch = a < COUNT_OF(archs) ? archs[a] : least;
+        if (arch < least || (a == COUNT_OF(archs) && any))
+            continue;
+        any = true;
+        assemble(folder, arch, &none, NULL, what);
+    }
 }
 
 static char text_of_kernel[1 << 20];
 
-static void assemble_spec(const char *folder, const struct ptx_fused *f, const char *what)
+static void assemble_for(const char *folder, const struct ptx_fused *f, int arch, const char *what)
 {
     struct ptx p;
     struct ptx_launch launch;
     struct error err = {0};
     ptx_start(&p, text_of_kernel, sizeof text_of_kernel);
     cr_assert_eq(ptx_emit_fused(&p, f, &launch, &err), 0, "%s: %s", what, err.text);
-    assemble_text(folder, &p, f->dependent ? 90 : f->halves ? 80 : 75, what);
+    write_text(folder, &p);
+    assemble(folder, arch, f, &launch, what);
+}
+
+// Assembles each variant for each architecture that the kernel serves, at least for the first of these. The last two
+// variants have one text.
+static void assemble_spec(const char *folder, const struct ptx_fused *spec, const char *what)
+{
+    struct ptx_fused f = *spec;
+    const int least = f.dependent ? 90 : f.halves ? 80 : 75;
+    bool any = false;
+    for (size_t a = 0; a <= COUNT_OF(archs); a++) {
+        int arch = a < COUNT_OF(archs) ? archs[a] : least;
+        if (arch < least || (a == COUNT_OF(archs) && any))
+            continue;
+        any = true;
+        f.target = (uint32_t)arch;
+        uint32_t variants = MIN(ptx_fused_variants(&f), (uint32_t)FUSED_RING_PAIR);
+        for (f.variant = FUSED_WIDE; f.variant < variants; f.variant++)
+            assemble_for(folder, &f, arch, what);
+    }
 }
 
 // A node of each kind, of the widest rows and the largest groups.
@@ -402,6 +470,16 @@ static struct ptx_fused qkv(enum dtype type, enum dtype values, enum dtype kv, b
         n[s->n_nodes] = (struct ptx_fused_node){.kind = FUSED_KV, .a = s->n_nodes - 1, .param = 8, .store = -1};
         n[s->n_nodes++].kv = (struct ptx_kv){1 << 20, 0, 128, kv, 0};
     }
+    return f;
+}
+
+// A product of a row of 14336, which is rounded to 8 bits in the prologue.
+static struct ptx_fused down(enum dtype type)
+{
+    struct ptx_fused f = qkv(type, type, DT_F16, false);
+    f.n_in = 14336;
+    f.n_prologue = f.n_sections = f.sections[0].n_nodes = 1;
+    f.sections[0].nodes[0].store = 7;
     return f;
 }
 
@@ -521,6 +599,9 @@ Test(ptx_fused, kernels_assemble_without_spills)
         assemble_spec(folder, &f, dtype_info[t].name);
         f = router(t, true);
         assemble_spec(folder, &f, dtype_info[t].name);
+        f = down(t);
+        if (f.q8)
+            assemble_spec(folder, &f, dtype_info[t].name);
     }
     for (int t = 0; t < 2; t++) {
         const enum dtype type = t ? DT_BF16 : DT_F16;

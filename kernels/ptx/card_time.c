@@ -24,6 +24,7 @@ static const double pins = 4.8e12;       // bytes a second of its memory by data
 static const double latency = 0.8e-6;    // seconds from a request to its data under load
 static const double clock_hz = 1.755e9;  // of an H200 under load
 static const double start = 4.3e-6;      // 1.3 us of a launch in a graph, and 3 us until memory is up to speed
+static const double hidden = 1.0e-6;     // of the start, where the launch begins beside the one ahead
 static const double waiting_warps = 4.0; // fitted
 
 int card_resident(const struct card_use *use)
@@ -64,17 +65,37 @@ static double places_of(const struct card_work *w, int resident)
     return w->most_ctas > 0 ? fmin(places, w->most_ctas) : places;
 }
 
-static struct card_time times_of(const struct card_work *w, double places)
+// Seconds in which the multiprocessor with the most pieces reads them, with a ring.
+static double busiest(const struct card_work *w, const struct card_time *t, double places)
+{
+    double pieces = ceil(w->ctas / places) * places / t->multiprocessors;
+    return fmin(pieces, w->ctas) * w->bytes / w->ctas * latency / t->in_flight;
+}
+
+// How much earlier a launch ends that begins beside the one ahead, and reads its first bytes during its start.
+static double gained(const struct card_work *w, const struct card_time *t, double running)
+{
+    double filled = fmin(w->ring * running, w->bytes) / bandwidth(t);
+    return hidden + fmin(fmin(filled, start - hidden), t->memory);
+}
+
+static struct card_time times_of(const struct card_work *w, double places, int resident)
 {
     double running = fmin(w->ctas, places), warps = (w->use.threads + WARP - 1) / WARP;
     struct card_time t = {.multiprocessors = fmin(running, N_SM)};
     double each = running / t.multiprocessors; // CTAs of a multiprocessor
-    t.in_flight = fmin(w->ahead, 4.0 * w->use.registers) * w->use.threads * each;
-    t.memory = w->bytes / bandwidth(&t) * (w->ctas > places ? rounds(w->ctas, places) : 1);
+    t.in_flight = w->ring > 0 ? w->ring * each : fmin(w->ahead, 4.0 * w->use.registers) * w->use.threads * each;
+    t.memory = w->bytes / bandwidth(&t);
+    if (w->ring > 0)
+        t.memory = fmax(t.memory, busiest(w, &t, places));
+    else if (w->ctas > places)
+        t.memory *= rounds(w->ctas, places);
     double spread = rounds(w->ctas, w->ctas > places ? places : t.multiprocessors);
     t.issue = w->instructions / (issued(warps * each) * t.multiprocessors) * spread;
     double by_turns = w->turns ? (t.memory + t.issue) / each : 0;
     t.whole = start + fmax(by_turns, fmax(t.memory, t.issue));
+    if (w->early && resident >= 2 * each)
+        t.whole -= gained(w, &t, running);
     return t;
 }
 
@@ -84,6 +105,6 @@ int card_predict(const struct card_work *w, struct card_time *out, struct error 
     if (!resident)
         return fail(err, E_GPU, "a kernel of %d threads, %d registers and %d bytes of shared memory does not fit",
                     w->use.threads, w->use.registers, w->use.shared);
-    *out = times_of(w, places_of(w, resident));
+    *out = times_of(w, places_of(w, resident), resident);
     return 0;
 }

@@ -3,8 +3,6 @@
 
 #include <stdlib.h>
 
-enum { SHARED_FREE = 48 * 1024 }; // dynamic shared memory in bytes that a kernel may use without opting in
-
 // ---- properties of a GPU
 
 static int attributes(const struct cuda *cu, int device, struct driver_card *out, struct error *err)
@@ -218,9 +216,11 @@ void driver_pinned_free(struct driver *d, void *p)
 
 // ---- launches
 
+// Of static and dynamic shared memory together, a kernel may use 48 KB without opting in. All that use dynamic shared
+// memory opt in.
 static int allow_shared(struct driver *d, struct driver_kernel *k, uint32_t bytes, struct error *err)
 {
-    if (bytes <= SHARED_FREE || bytes <= k->shared)
+    if (bytes <= k->shared)
         return 0;
     if (bytes > (uint32_t)d->card.max_shared)
         return fail(err, E_GPU, "a kernel needs %u bytes of shared memory; this card has %d", bytes,

@@ -10,7 +10,7 @@
 struct driver_kernel {
     struct driver_kernel *next;
     struct cu_function *function;
-    uint32_t shared; // its limit of dynamic shared memory in bytes, if it was raised; 0: the default of 48 KB
+    uint32_t shared; // its limit of dynamic shared memory in bytes, if it was raised; 0: it was not
 };
 struct driver_module {
     struct driver_module *next, **link; // link: the pointer in the list that points to this struct

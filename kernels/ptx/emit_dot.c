@@ -11,14 +11,39 @@
 #include "kernels/ptx/emit_bytes.h"
 #include "kernels/ptx/emit_nibble.h"
 
+enum { HALF = 4 }; // sub-blocks of 32 weights in half of a unit
+
 // ---- loads
 
-// Loads `chunks` chunks of the unit, from chunk `from` on, to %w<first> and the following registers.
-static void load_chunks(struct ptx *p, uint32_t first, uint32_t from, uint32_t chunks)
+// Begins the load of a weight: from the ring in shared memory, or from global memory.
+static void load_from(const struct ptx_dot *dot)
 {
-    for (uint32_t i = 0; i < chunks; i++)
-        PTX_FILL(p, "    ld.global.nc.v4.u32 {%w$0, %w$1, %w$2, %w$3}, [%chunk+$4];\n", first + 4 * i,
-                 first + 4 * i + 1, first + 4 * i + 2, first + 4 * i + 3, 512 * (from + i));
+    ptx_word(dot->p, dot->loaded ? "    ld.shared" : "    ld.global.nc");
+}
+
+// Follows the last load of the unit's weights.
+static void end_loads(const struct ptx_dot *dot)
+{
+    if (dot->loaded)
+        dot->loaded(dot->p, dot->of);
+}
+
+// Loads `chunks` chunks of the unit, from chunk `from` on, to %w<first> and the following registers.
+static void load_chunks(const struct ptx_dot *dot, uint32_t first, uint32_t from, uint32_t chunks)
+{
+    for (uint32_t i = 0; i < chunks; i++) {
+        load_from(dot);
+        PTX_FILL(dot->p, ".v4.u32 {%w$0, %w$1, %w$2, %w$3}, [%chunk+$4];\n", first + 4 * i, first + 4 * i + 1,
+                 first + 4 * i + 2, first + 4 * i + 3, 512 * (from + i));
+    }
+}
+
+// Loads the last chunks of a unit in the ring behind the products of the first ones, as registers do not suffice for all.
+static void load_later(const struct ptx_dot *dot, uint32_t first, uint32_t from, uint32_t chunks)
+{
+    PTX_LINES(dot->p, "    bar.warp.sync 0xffffffff;\n"); // ptxas would load them at once
+    load_chunks(dot, first, from, chunks);
+    end_loads(dot);
 }
 
 // Sets %at to the lane's address in the piece of `size` bytes.
@@ -33,7 +58,8 @@ static void piece_at(const struct ptx_dot *dot, uint32_t size)
 static void half_piece(const struct ptx_dot *dot)
 {
     piece_at(dot, 2);
-    PTX_LINES(dot->p, "    ld.global.nc.b16 %h, [%at];\n"
+    load_from(dot);
+    PTX_LINES(dot->p, ".b16 %h, [%at];\n"
                       "    cvt.f32.f16 %d, %h;\n");
 }
 
@@ -202,18 +228,27 @@ static void unit_32(const struct ptx_dot *dot)
     bool min = t == DT_Q4_1 || t == DT_Q5_1, book = t == DT_IQ4_NL || t == DT_MXFP4;
     uint32_t less = t == DT_Q4_0 ? 0xf8f8f8f8 : t == DT_Q5_0 ? 0xf0f0f0f0 : 0;
     uint32_t qs = t == DT_Q8_0 ? 2 : 1;
-    load_chunks(p, 32 * qs, 8 * qs, tile_unit_bytes(t) / 16 - 8 * qs);
+    load_chunks(dot, 32 * qs, 8 * qs, tile_unit_bytes(t) / 16 - 8 * qs);
     if (t == DT_MXFP4) {
         piece_at(dot, 8);
-        PTX_LINES(p, "    ld.global.nc.v2.u32 {%w32, %w33}, [%at];\n");
+        load_from(dot);
+        PTX_LINES(p, ".v2.u32 {%w32, %w33}, [%at];\n");
     }
+    uint32_t ahead = !dot->loaded ? 0 : t == DT_Q8_0 ? HALF : 8; // sub-blocks that are loaded before the first product
+    for (uint32_t sub = 0; sub < ahead; sub++)
+        load_chunks(dot, 4 * qs * sub, qs * sub, qs);
+    if (ahead == 8)
+        end_loads(dot);
     if (min || less)
         sums_at(dot);
     for (uint32_t r = 0; r < dot->rows; r++)
         PTX_FILL(p, "    mov.f32 %bs$0, 0f00000000;\n", r);
     for (uint32_t sub = 0; sub < 8; sub++) {
-        load_chunks(p, 4 * qs * sub, qs * sub, qs);
-        if (t == DT_Q8_0 && dot->rows == 1 && sub == 7)
+        if (!dot->loaded)
+            load_chunks(dot, 4 * qs * sub, qs * sub, qs);
+        if (ahead == HALF && sub == HALF)
+            load_later(dot, 4 * qs * HALF, qs * HALF, qs * HALF);
+        if (t == DT_Q8_0 && dot->rows == 1 && sub == 7 && !dot->loaded)
             // ptxas loads everything at once, for which registers do not quite suffice: the last part comes later
             PTX_LINES(p, "    bar.warp.sync 0xffffffff;\n");
         scales_32(dot, sub);
@@ -293,8 +328,9 @@ static void offsets(const struct ptx_dot *dot, uint32_t word, uint32_t less)
 static void unit_q6_k(const struct ptx_dot *dot)
 {
     struct ptx *p = dot->p;
-    load_chunks(p, 0, 0, 13);
+    load_chunks(dot, 0, 0, 13);
     half_piece(dot);
+    end_loads(dot);
     sums_at(dot);
     signed_scales(p, 48);
     offsets(dot, 48, 32);
@@ -347,12 +383,15 @@ static void q3_k_scales(struct ptx *p)
 static void unit_q3_k(const struct ptx_dot *dot)
 {
     struct ptx *p = dot->p;
-    load_chunks(p, 0, 0, 6);
+    load_chunks(dot, 0, 0, 6);
     piece_at(dot, 8);
-    PTX_LINES(p, "    ld.global.nc.v2.u32 {%w24, %w25}, [%at];\n");
+    load_from(dot);
+    PTX_LINES(p, ".v2.u32 {%w24, %w25}, [%at];\n");
     piece_at(dot, 4);
-    PTX_LINES(p, "    ld.global.nc.u32 %w26, [%at];\n");
+    load_from(dot);
+    PTX_LINES(p, ".u32 %w26, [%at];\n");
     half_piece(dot);
+    end_loads(dot);
     sums_at(dot);
     q3_k_scales(p);
     signed_scales(p, 24);
@@ -403,9 +442,11 @@ static void end_with_minima(const struct ptx_dot *dot, uint32_t word)
 static void unit_q2_k(const struct ptx_dot *dot)
 {
     struct ptx *p = dot->p;
-    load_chunks(p, 0, 0, 5);
+    load_chunks(dot, 0, 0, 5);
     piece_at(dot, 4);
-    PTX_LINES(p, "    ld.global.nc.u32 %w20, [%at];\n");
+    load_from(dot);
+    PTX_LINES(p, ".u32 %w20, [%at];\n");
+    end_loads(dot);
     halves(p, 20);
     sums_at(dot);
     for (uint32_t i = 0; i < 16; i++)
@@ -490,6 +531,8 @@ static void unit_q5_k(const struct ptx_dot *dot)
 {
     struct ptx *p = dot->p;
     for (uint32_t sub = 0; sub < 8; sub++) {
+        if (dot->loaded && sub == HALF)
+            load_later(dot, 28, 7, 4);
         for (uint32_t i = 0; i < 8; i++) {
             nibbles(p, i, 12 + sub / 2 * 8 + i, sub % 2 * 4);
             moved(p, 4 + i, sub, 4, 0x10101010);
@@ -507,7 +550,9 @@ static void unit_k4(const struct ptx_dot *dot)
 {
     struct ptx *p = dot->p;
     bool five = dot->type == DT_Q5_K;
-    load_chunks(p, 0, 0, five ? 11 : 9);
+    load_chunks(dot, 0, 0, !five ? 9 : dot->loaded ? 7 : 11);
+    if (!five)
+        end_loads(dot);
     sums_at(dot);
     k4_scales(p);
     for (uint32_t r = 0; r < dot->rows; r++)
@@ -523,10 +568,12 @@ static void unit_k4(const struct ptx_dot *dot)
 static void unit_iq4_xs(const struct ptx_dot *dot)
 {
     struct ptx *p = dot->p;
-    load_chunks(p, 0, 0, 8);
+    load_chunks(dot, 0, 0, 8);
     piece_at(dot, 8);
-    PTX_LINES(p, "    ld.global.nc.v2.u32 {%w32, %w33}, [%at];\n"
-                 "    mov.b32 {%h, %h1}, %w32;\n"
+    load_from(dot);
+    PTX_LINES(p, ".v2.u32 {%w32, %w33}, [%at];\n");
+    end_loads(dot);
+    PTX_LINES(p, "    mov.b32 {%h, %h1}, %w32;\n"
                  "    cvt.f32.f16 %d, %h;\n");
     for (uint32_t i = 0; i < 8; i++)
         PTX_FILL(p,

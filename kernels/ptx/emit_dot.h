@@ -25,6 +25,10 @@ struct ptx_dot {
     uint32_t rows;   // rows of x
     uint32_t blocks; // blocks of 256 in a row of x
     bool shared;     // x (at most 2 rows) is in shared memory
+    // If not NULL, %chunk and %unit are addresses in shared memory (at most 2 rows), and loaded(p, of) emits what
+    // follows the last load of weights; it changes no register that this product needs.
+    void (*loaded)(struct ptx *p, const void *of);
+    const void *of;
 };
 
 // Sets %bs<r> (.f32) for each row r. Reads %chunk and %unit as ptx_type_part does, %lane, %block (the number of the

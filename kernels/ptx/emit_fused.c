@@ -14,6 +14,7 @@
 #include "kernels/ptx/emit_fused.h"
 
 #include "kernels/ptx/emit_dot.h"
+#include "kernels/ptx/emit_fused_ring.h"
 #include "kernels/ptx/emit_type.h"
 #include "kernels/ptx/emit_matmul_parts.h"
 
@@ -21,6 +22,7 @@
 
 enum {
     MAX_WARPS = 16,
+    SMALL_WARPS = 8,
     LARGE_WARPS = 12,
     LARGE_UNIT = 256,
     UNITS_AT_ONCE = 132,
@@ -37,6 +39,7 @@ struct frame {
     uint32_t buffers;    // of S: 1 or 2
     uint32_t loads;      // of a thread in a round, for units of few float32 columns; 0: other units
     uint32_t exchange_bytes, partials_bytes, route_bytes;
+    struct ptx_ring ring; // depth 0: there is none
 };
 
 uint32_t ptx_fused_part_bytes(const struct ptx_fused *f)
@@ -52,6 +55,8 @@ uint32_t ptx_fused_part_bytes(const struct ptx_fused *f)
 static uint32_t most_warps(const struct ptx_fused *f)
 {
     uint32_t units = 0;
+    if (f->variant != FUSED_WIDE)
+        return SMALL_WARPS;
     for (int i = 0; i < f->n_sections; i++)
         units += f->sections[i].experts.n_used && !f->sections[i].experts.summed ? ptx_fused_units(&f->sections[i]) : 0;
     if (units > UNITS_AT_ONCE && units <= 2 * UNITS_AT_ONCE)
@@ -61,6 +66,23 @@ static uint32_t most_warps(const struct ptx_fused *f)
             if (tile_unit_bytes(f->sections[i].legs[l].type) > LARGE_UNIT)
                 return LARGE_WARPS;
     return MAX_WARPS;
+}
+
+// The bytes of static shared memory.
+static uint64_t static_bytes(const struct frame *r)
+{
+    return (uint64_t)r->buffers * r->sums_bytes + r->row_bytes + r->exchange_bytes + r->partials_bytes + r->route_bytes;
+}
+
+// Adds the ring: for all warps, or if there is no room for that, with one buffer of S and for as many warps as have room.
+static void add_ring(const struct ptx_fused *f, struct frame *r)
+{
+    r->ring = ptx_ring_of(f, r->warps, r->units, (uint32_t)static_bytes(r));
+    if (r->ring.depth)
+        return;
+    r->buffers = 1;
+    for (uint32_t warps = r->warps; warps && !r->ring.depth; warps--)
+        r->ring = ptx_ring_of(f, warps, r->units, (uint32_t)static_bytes(r));
 }
 
 static struct frame frame_of(const struct ptx_fused *f)
@@ -96,20 +118,42 @@ static struct frame frame_of(const struct ptx_fused *f)
     }
     if (f->q8 && r.row_bytes + 2 * r.sums_bytes + r.exchange_bytes + r.partials_bytes + r.route_bytes <= SHARED_MAX)
         r.buffers = 2;
+    if (ptx_ring_asked(f))
+        add_ring(f, &r);
     return r;
 }
 
-static bool frame_fits(const struct frame *r)
+static bool frame_fits(const struct ptx_fused *f, const struct frame *r)
 {
-    uint64_t bytes =
-        (uint64_t)r->buffers * r->sums_bytes + r->row_bytes + r->exchange_bytes + r->partials_bytes + r->route_bytes;
-    return bytes <= SHARED_MAX && r->warps <= MAX_WARPS;
+    return static_bytes(r) <= SHARED_MAX && r->warps <= (f->variant == FUSED_WIDE ? MAX_WARPS : SMALL_WARPS) &&
+           (!ptx_ring_asked(f) || r->ring.depth);
 }
 
 bool ptx_fused_fits(const struct ptx_fused *f)
 {
     struct frame r = frame_of(f);
-    return frame_fits(&r);
+    return frame_fits(f, &r);
+}
+
+// Whether the kernel multiplies one row by whole matrices and does no more than that.
+static bool is_plain(const struct ptx_fused *f)
+{
+    bool plain = (f->q8 || f->halves) && !f->n_routes && ptx_fused_parts(f) == 1 && !ptx_fused_narrow(f);
+    for (int i = 0; i < f->n_sections; i++)
+        plain = plain && !f->sections[i].experts.n_used;
+    return plain;
+}
+
+uint32_t ptx_fused_variants(const struct ptx_fused *f)
+{
+    struct ptx_fused g = *f;
+    uint32_t n = 1;
+    for (; is_plain(f) && n < FUSED_VARIANTS; n++) {
+        g.variant = (enum ptx_fused_variant)n;
+        if (!ptx_fused_fits(&g))
+            break;
+    }
+    return n;
 }
 
 // ---- checks
@@ -172,7 +216,7 @@ static int check(const struct ptx_fused *f, const struct frame *r, struct error 
             return -1;
     if (ptx_fused_check_routes(f, err))
         return -1;
-    if (!frame_fits(r))
+    if (!frame_fits(f, r))
         return fail(err, E_GPU, "fused: a row of %u takes more shared memory than %d", f->n_in, SHARED_MAX);
     return 0;
 }
@@ -206,11 +250,15 @@ static void describe(struct ptx *p, const struct ptx_fused *f)
 
 static void head(struct ptx *p, const struct ptx_fused *f, const struct frame *r)
 {
-    if (f->dependent)
+    if (r->ring.depth)
+        ptx_header(p, r->ring.bulk ? 80 : 70, r->ring.bulk ? 90 : 80);
+    else if (f->dependent)
         ptx_header(p, 78, 90);
     else
         ptx_header(p, f->halves ? 70 : 63, f->halves ? 80 : 75);
     tables(p, f);
+    if (r->ring.depth)
+        ptx_ring_module(p);
     describe(p, f);
     PTX_FILL(p,
              ".visible .entry fused_$0(\n"
@@ -222,13 +270,18 @@ static void head(struct ptx *p, const struct ptx_fused *f, const struct frame *r
         PTX_FILL(p, ",\n    .param .u64 p$0", (uint32_t)i);
     PTX_FILL(p,
              ")\n"
-             ".maxntid $0, 1, 1\n"
-             ".minnctapersm 1\n"
-             "{\n"
-             "    .reg .pred %in, %more, %first_cta;\n"
-             "    .reg .u32 %lane, %warp, %index, %job, %jobs, %tile, %column, %sums;\n"
-             "    .reg .u64 %row;\n",
+             ".maxntid $0, 1, 1\n",
              32 * r->warps);
+    if (r->ring.depth)
+        PTX_FILL(p, ".maxnreg $0\n", ptx_ring_registers(f));
+    else
+        PTX_FILL(p, ".minnctapersm $0\n", f->variant == FUSED_WIDE || f->halves ? 1 : 2);
+    PTX_LINES(p, "{\n"
+                 "    .reg .pred %in, %more, %first_cta;\n"
+                 "    .reg .u32 %lane, %warp, %index, %job, %jobs, %tile, %column, %sums;\n"
+                 "    .reg .u64 %row;\n");
+    if (r->ring.depth)
+        ptx_ring_declare(p, &r->ring);
     if (f->q8 || f->halves)
         PTX_FILL(p, "    .shared .align 16 .b8 sums[$0];\n", r->buffers * r->sums_bytes);
     else
@@ -461,7 +514,7 @@ static void section(struct ptx *p, const struct ptx_fused *f, const struct ptx_f
              "    mov.u64 %x_row, %row;\n"
              "    sub.u32 %tile, %job, $1;\n",
              (uint32_t)s->n_legs, first);
-    for (uint32_t l = 0; l < (uint32_t)s->n_legs; l++)
+    for (uint32_t l = 0; l < (uint32_t)s->n_legs && !r->ring.depth; l++)
         PTX_FILL(p,
                  "    ld.param.u64 %w$0, [p$1];\n"
                  "    cvta.to.global.u64 %w$0, %w$0;\n",
@@ -470,16 +523,17 @@ static void section(struct ptx *p, const struct ptx_fused *f, const struct ptx_f
         ptx_fused_experts_find(p, f, s);
     PTX_FILL(p,
              "    mad.lo.u32 %local, %tile, $0, %index;\n"
-             "    mul.lo.u32 %tile, %tile, $1;\n"
              "    mov.u32 %column, %local;\n",
-             s->unit, MAX(ptx_fused_tiles(s), 1u));
+             s->unit);
+    if (!r->ring.depth)
+        PTX_FILL(p, "    mul.lo.u32 %tile, %tile, $0;\n", MAX(ptx_fused_tiles(s), 1u));
     if (s->experts.n_used && !s->experts.summed)
         PTX_FILL(p, "    mad.lo.u32 %column, %place, $0, %column;\n", s->n_out);
     ptx_fused_columns_load(p, s);
     if (f->q8)
-        ptx_fused_q8_products(p, f, s, r->warps);
+        ptx_fused_q8_products(p, f, s, r->warps, &r->ring);
     else if (f->halves)
-        ptx_fused_half_products(p, f, s);
+        ptx_fused_half_products(p, f, s, &r->ring);
     else if (r->loads)
         ptx_fused_narrow_products(p, f, s, r->loads);
     else
@@ -536,12 +590,16 @@ int ptx_emit_fused(struct ptx *p, const struct ptx_fused *f, struct ptx_launch *
     if (check(f, &r, err))
         return -1;
     head(p, f, &r);
-    prefetch_all(p, f, &r);
+    if (r.ring.depth)
+        ptx_ring_fill(p, f, &r.ring, r.warps);
+    else
+        prefetch_all(p, f, &r);
     make_row(p, f, &r);
     sections(p, f, &r);
     ptx_fused_choose(p, f);
     PTX_LINES(p, "    ret;\n"
                  "}\n");
-    *launch = (struct ptx_launch){.entry = "fused", .grid = {r.units, 1, 1}, .block = {32 * r.warps, 1, 1}};
+    *launch = (struct ptx_launch){
+        .entry = "fused", .grid = {r.units, 1, 1}, .block = {32 * r.warps, 1, 1}, .shared = ptx_ring_bytes(&r.ring)};
     return ptx_finish(p, err);
 }

@@ -114,16 +114,27 @@ struct ptx_fused_route {
     struct ptx_route route;
     int logits, bias, y;
 };
+// The variants of a kernel, which give the same bits. Which one is fastest depends on the card. Kernels with experts, with
+// a choice of experts or with few float32 columns have the first one alone.
+enum ptx_fused_variant {
+    FUSED_WIDE, // a CTA has up to 512 threads
+    FUSED_SMALL, // up to 256 threads, so that two CTAs fit on a multiprocessor; of activations of 16 bits FUSED_WIDE again
+    FUSED_RING,      // as before, with weights in flight in shared memory (emit_fused_ring.c)
+    FUSED_RING_PAIR, // the same, for two CTAs of the launch on a multiprocessor: these leave no room for the next launch
+    FUSED_VARIANTS
+};
 struct ptx_fused {
-    uint32_t node;  // of the graph, for comments and the entry's name
-    uint32_t n_in;  // elements of the row, or of each of its parts
-    uint32_t parts; // of the row, which follow each other; 0: one
-    bool q8;        // the products take 8-bit activations
-    bool halves;    // they take activations of 16 bits; all weights are F16, or all are BF16. PTX 7.0, sm_80
-    bool dependent; // programmatic dependent launch: the kernel starts before the launches ahead of it have ended, and
-                    // waits for them itself. PTX 7.8, sm_90
-    int n_prologue; // nodes of the prologue; the last one is the row. 0: the row is in memory, in the products' format
-    int source;     // with n_prologue 0: the parameter with the address of the row
+    uint32_t node; // of the graph, for comments and the entry's name
+    enum ptx_fused_variant variant;
+    uint32_t target; // 10 * major + minor of the card's compute capability; only a ring depends on it
+    uint32_t n_in;   // elements of the row, or of each of its parts
+    uint32_t parts;  // of the row, which follow each other; 0: one
+    bool q8;         // the products take 8-bit activations
+    bool halves;     // they take activations of 16 bits; all weights are F16, or all are BF16. PTX 7.0, sm_80
+    bool dependent;  // programmatic dependent launch: the kernel starts before the launches ahead of it have ended, and
+                     // waits for them itself. PTX 7.8, sm_90
+    int n_prologue;  // nodes of the prologue; the last one is the row. 0: the row is in memory, in the products' format
+    int source;      // with n_prologue 0: the parameter with the address of the row
     int n_sections, n_params, n_routes;
     int arrivals; // with routes: the parameter with the address of a counter (u32), zero before and after the launch
     struct ptx_fused_node prologue[FUSED_NODES];
@@ -131,8 +142,10 @@ struct ptx_fused {
     struct ptx_fused_route routes[FUSED_ROUTES];
 };
 int ptx_emit_fused(struct ptx *p, const struct ptx_fused *f, struct ptx_launch *launch, struct error *err);
-// Whether the kernel fits into 48 KB of shared memory and 512 threads.
+// Whether the kernel fits into 48 KB of shared memory and 512 threads, or has room for its ring.
 bool ptx_fused_fits(const struct ptx_fused *f);
+// The number of variants that this kernel has on f->target, 1 to FUSED_VARIANTS: the first ones of enum ptx_fused_variant.
+uint32_t ptx_fused_variants(const struct ptx_fused *f);
 // Whether all sections have units of 2, 4 or FUSED_NARROW columns: plain products of whole rows of float32 with float32 weights,
 // n_in a multiple of 16, and nodes that need no other columns.
 bool ptx_fused_narrow(const struct ptx_fused *f);
@@ -179,14 +192,17 @@ void ptx_fused_row_stores(struct ptx *p, const struct ptx_fused *f, uint32_t cou
 // %y<leg> of warp j for tile j. The other warps go to MADE. The sums of a unit take ptx_fused_q8_sums_bytes at %sums.
 uint32_t ptx_fused_q8_items(const struct ptx_fused *f, const struct ptx_fused_section *s);
 void ptx_fused_q8_row(struct ptx *p, const struct ptx_fused *f, uint32_t warps);
-void ptx_fused_q8_products(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s, uint32_t warps);
+struct ptx_ring;
+void ptx_fused_q8_products(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s, uint32_t warps,
+                           const struct ptx_ring *ring);
 
 // Activations of 16 bits (emit_fused_half.c): the bytes of shared memory, named sums, for the sums of a unit; the row in
 // shared memory, named row; and the products of a unit, which end in %y<leg> of warp j for tile j. The other warps go to
-// MADE.
+// MADE. The weights come from the ring if its depth is not 0 (emit_fused_ring.h), here and above.
 uint32_t ptx_fused_half_sums_bytes(const struct ptx_fused_section *s);
 void ptx_fused_half_row(struct ptx *p, const struct ptx_fused *f, uint32_t warps);
-void ptx_fused_half_products(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s);
+void ptx_fused_half_products(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s,
+                             const struct ptx_ring *ring);
 
 // Few float32 columns (emit_fused_narrow.c): how often a thread loads 16 bytes in a round, at most `most`; the bytes of
 // shared memory, named weights, for so many loads; and the products of a unit, which end in %y0 of its threads. The others

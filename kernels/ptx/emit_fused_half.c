@@ -4,7 +4,7 @@
 // Warp c of the first 8 computes chain c of every tile of every leg of the unit, one after the other, and leaves its 32
 // sums in shared memory; warp j then adds those of tile j of each leg in the order of the chains. Of a section that sums
 // the products of experts, it does so for the tiles of all places.
-#include "kernels/ptx/emit_fused.h"
+#include "kernels/ptx/emit_fused_ring.h"
 #include "kernels/ptx/emit_matmul_parts.h"
 
 enum { CHAINS = 8, TILE_SUMS = 1024 };
@@ -152,13 +152,28 @@ void ptx_fused_half_row(struct ptx *p, const struct ptx_fused *f, uint32_t warps
 
 // ---- the products
 
+static struct ptx_matmul product_of(const struct ptx_fused *f, const struct ptx_fused_section *s)
+{
+    return (struct ptx_matmul){
+        .type = type_of(f), .n_in = f->n_in, .n_out = s->n_out, .rows = 1, .x_shared = f->n_prologue > 0};
+}
+
+// Stores the sums of a chain, at %put8 behind %put_at.
+static void put_sums(struct ptx *p)
+{
+    PTX_LINES(p, "    add.u32 %put8, %put8, %put_at;\n"
+                 "    mad.lo.u32 %put8, %g, 4, %put8;\n"
+                 "    setp.eq.u32 %in, %t, 0;\n");
+    for (uint32_t i = 0; i < 8; i += 2)
+        PTX_FILL(p, "    @%in st.shared.f32 [%put8+$0], %acc$1;\n", 16 * i, i);
+}
+
 // The chain of the warp for tile j of the matrix at the address in <w>. Its sums go to the place of tile number `at` from
 // %put_at on.
 static void tile_chain(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s, const char *w,
                        uint32_t j, uint32_t at)
 {
-    const struct ptx_matmul m = {
-        .type = type_of(f), .n_in = f->n_in, .n_out = s->n_out, .rows = 1, .x_shared = f->n_prologue > 0};
+    const struct ptx_matmul m = product_of(f, s);
     PTX_FILL(p,
              "    {\n"
              "    .reg .u32 %put8;\n"
@@ -170,14 +185,8 @@ static void tile_chain(struct ptx *p, const struct ptx_fused *f, const struct pt
     PTX_LINES(p, ";\n"
                  "    mov.u64 %pb, %x_row;\n");
     ptx_half_chain(p, &m);
-    PTX_FILL(p,
-             "    mad.lo.u32 %put8, %warp, 128, $0;\n"
-             "    add.u32 %put8, %put8, %put_at;\n"
-             "    mad.lo.u32 %put8, %g, 4, %put8;\n"
-             "    setp.eq.u32 %in, %t, 0;\n",
-             TILE_SUMS * at);
-    for (uint32_t i = 0; i < 8; i += 2)
-        PTX_FILL(p, "    @%in st.shared.f32 [%put8+$0], %acc$1;\n", 16 * i, i);
+    PTX_FILL(p, "    mad.lo.u32 %put8, %warp, 128, $0;\n", TILE_SUMS * at);
+    put_sums(p);
     PTX_LINES(p, "    }\n");
 }
 
@@ -195,6 +204,33 @@ static void place_chains(struct ptx *p, const struct ptx_fused *f, const struct 
              "    setp.lt.u32 %more, %place, $1;\n"
              "    @%more bra PLACE;\n",
              TILE_SUMS * ptx_fused_tiles(s), s->experts.n_used);
+}
+
+// The chains of the warp for all tiles of all legs, whose weights come from the ring one after the other.
+static void ring_chains(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s,
+                        const struct ptx_ring *ring)
+{
+    const struct ptx_matmul m = product_of(f, s);
+    PTX_LINES(p, "    {\n"
+                 "    .reg .u32 %put8, %at8;\n"
+                 "    .reg .u64 %pb;\n"
+                 "    mov.u32 %at8, 0;\n"
+                 "CHAIN:\n"
+                 "    mov.u64 %pb, %x_row;\n"
+                 "    {\n");
+    ptx_ring_chain(p, f, s, &m, ring);
+    PTX_FILL(p,
+             "    }\n"
+             "    mul.lo.u32 %put8, %warp, 128;\n"
+             "    mad.lo.u32 %put8, %at8, $0, %put8;\n",
+             TILE_SUMS);
+    put_sums(p);
+    PTX_FILL(p,
+             "    add.u32 %at8, %at8, 1;\n"
+             "    setp.lt.u32 %more, %at8, $0;\n"
+             "    @%more bra CHAIN;\n"
+             "    }\n",
+             (uint32_t)s->n_legs * ptx_fused_tiles(s));
 }
 
 // Warp j adds the sums of tile j of each leg to %y<leg>, from those at %take8 on.
@@ -238,7 +274,8 @@ static void add_places(struct ptx *p, const struct ptx_fused *f, const struct pt
              TILE_SUMS * ptx_fused_tiles(s), s->experts.n_used);
 }
 
-static void all_chains(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s)
+static void all_chains(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s,
+                       const struct ptx_ring *ring)
 {
     static const char *const w[FUSED_LEGS] = {"%w0", "%w1", "%w2"};
     PTX_FILL(p,
@@ -253,16 +290,19 @@ static void all_chains(struct ptx *p, const struct ptx_fused *f, const struct pt
              CHAINS);
     if (s->experts.summed)
         place_chains(p, f, s);
-    for (uint32_t l = 0; l < (uint32_t)s->n_legs && !s->experts.summed; l++)
+    if (ring->depth)
+        ring_chains(p, f, s, ring);
+    for (uint32_t l = 0; l < (uint32_t)s->n_legs && !s->experts.summed && !ring->depth; l++)
         for (uint32_t j = 0; j < ptx_fused_tiles(s); j++)
             tile_chain(p, f, s, w[l], j, l * ptx_fused_tiles(s) + j);
     PTX_LINES(p, "CHAINED:\n"
                  "    }\n");
 }
 
-void ptx_fused_half_products(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s)
+void ptx_fused_half_products(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s,
+                             const struct ptx_ring *ring)
 {
-    all_chains(p, f, s);
+    all_chains(p, f, s, ring);
     PTX_FILL(p,
              "    bar.sync 0;\n"
              "    setp.ge.u32 %in, %warp, $0;\n"

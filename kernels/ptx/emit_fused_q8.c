@@ -7,7 +7,7 @@
 // items. Where a section sums the products of several experts, so are the items of all of them: with 8 experts and
 // n_in = 768 a unit has 24.
 #include "kernels/ptx/emit_dot.h"
-#include "kernels/ptx/emit_fused.h"
+#include "kernels/ptx/emit_fused_ring.h"
 #include "kernels/ptx/emit_nibble.h"
 
 static uint32_t blocks_of(const struct ptx_fused *f)
@@ -129,12 +129,6 @@ void ptx_fused_q8_row(struct ptx *p, const struct ptx_fused *f, uint32_t warps)
 
 // ---- products
 
-// Consecutive legs of one type, whose S the same code computes.
-struct run {
-    int first, n;  // legs first to first + n - 1
-    uint32_t slot; // index of its first S in shared memory
-};
-
 // From the number %part of a tile among those of all places, sets %w_base to the matrix of its expert, %x_row to its part
 // of the row, and %j to the tile.
 static void locate_place(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s)
@@ -151,7 +145,7 @@ static void locate_place(struct ptx *p, const struct ptx_fused *f, const struct 
 }
 
 // From the number %part of a tile among those of all legs, sets %w_base to the matrix of its leg and %j to the tile.
-static void locate_leg(struct ptx *p, const struct ptx_fused_section *s, const struct run *run)
+static void locate_leg(struct ptx *p, const struct ptx_fused_section *s, const struct ptx_fused_run *run)
 {
     uint32_t tiles = ptx_fused_tiles(s);
     PTX_FILL(p, "    mov.u64 %w_base, %w$0;\n", (uint32_t)run->first);
@@ -171,7 +165,7 @@ static void locate_leg(struct ptx *p, const struct ptx_fused_section *s, const s
 
 // From the warp's item %item, sets %w_base to its matrix, %j to its tile and %block to its block.
 static void locate_item(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s,
-                        const struct run *run)
+                        const struct ptx_fused_run *run)
 {
     PTX_FILL(p,
              "    div.u32 %part, %item, $0;\n"
@@ -184,23 +178,12 @@ static void locate_item(struct ptx *p, const struct ptx_fused *f, const struct p
         locate_leg(p, s, run);
 }
 
-// Loops over the warp's items of a run, every warps-th one, and stores each S in its slot of shared memory. Item 0
-// belongs to the warp that follows the last one of the previous run, so that all warps have about as many items.
-static void compute_items(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s,
-                          const struct run *run, uint32_t warps)
+// Computes %bs0, the S of item %item.
+static void compute_item(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s,
+                         const struct ptx_fused_run *run)
 {
     enum dtype type = s->legs[run->first].type;
-    uint32_t items = (uint32_t)run->n * ptx_fused_unit_tiles(s) * blocks_of(f), ahead = run->slot % warps;
     const struct ptx_dot dot = {.p = p, .type = type, .rows = 1, .blocks = blocks_of(f), .shared = f->n_prologue > 0};
-    PTX_FILL(p,
-             "    // the warp that has the fewest begins\n"
-             "    add.u32 %item, %warp, $0;\n"
-             "    setp.ge.u32 %in, %item, $1;\n"
-             "    @%in sub.u32 %item, %item, $1;\n"
-             "    setp.ge.u32 %in, %item, $2;\n"
-             "    @%in bra FORMED_$3;\n"
-             "FORM_$3: // 256 products a turn\n",
-             warps - ahead, warps, items, (uint32_t)run->first);
     locate_item(p, f, s, run);
     PTX_FILL(p,
              "    mad.wide.u32 %unit, %j, $0, %w_base;\n"
@@ -210,6 +193,46 @@ static void compute_items(struct ptx *p, const struct ptx_fused *f, const struct
              "    mov.u64 %px0, %x_row;\n",
              (uint32_t)tile_bytes(type, f->n_in), 32 * tile_unit_bytes(type));
     ptx_dot_unit(&dot);
+}
+
+// Sets %item to the warp's first item of a run. Item 0 belongs to the warp that follows the last one of the previous run,
+// so that all of the `workers` warps that compute items have about as many. Other warps skip the run.
+static void first_item(struct ptx *p, const struct ptx_fused_run *run, uint32_t warps, uint32_t workers, bool zero)
+{
+    uint32_t ahead = run->slot % workers;
+    if (workers < warps)
+        PTX_FILL(p,
+                 "    setp.ge.u32 %in, %warp, $0;\n"
+                 "    @%in bra FORMED_$1;\n",
+                 workers, (uint32_t)run->first);
+    PTX_LINES(p, "    // the warp that has the fewest begins\n");
+    if (zero && !ahead)
+        PTX_LINES(p, "    mov.u32 %item, %warp;\n");
+    else
+        PTX_FILL(p,
+                 "    add.u32 %item, %warp, $0;\n"
+                 "    setp.ge.u32 %in, %item, $1;\n"
+                 "    @%in sub.u32 %item, %item, $1;\n",
+                 workers - ahead, workers);
+}
+
+// Loops over the warp's items of a run, and stores each S in its slot of shared memory. With a ring its warps compute them.
+static void compute_items(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s,
+                          const struct ptx_fused_run *run, uint32_t warps, const struct ptx_ring *ring)
+{
+    const uint32_t items = (uint32_t)run->n * ptx_fused_unit_tiles(s) * blocks_of(f);
+    const uint32_t workers = ring->depth ? ring->warps : warps;
+    first_item(p, run, warps, workers, ring->depth > 0);
+    if (!ring->depth || items < workers)
+        PTX_FILL(p,
+                 "    setp.ge.u32 %in, %item, $0;\n"
+                 "    @%in bra FORMED_$1;\n",
+                 items, (uint32_t)run->first);
+    PTX_FILL(p, "FORM_$0: // 256 products a turn\n", (uint32_t)run->first);
+    if (ring->depth)
+        ptx_ring_item(p, f, s, run, ring);
+    else
+        compute_item(p, f, s, run);
     PTX_FILL(p,
              "    add.u32 %part, %item, $0;\n"
              "    mad.lo.u32 %part, %part, 128, %sums;\n"
@@ -219,7 +242,7 @@ static void compute_items(struct ptx *p, const struct ptx_fused *f, const struct
              "    setp.lt.u32 %more, %item, $2;\n"
              "    @%more bra FORM_$3;\n"
              "FORMED_$3:\n",
-             run->slot, warps, items, (uint32_t)run->first);
+             run->slot, workers, items, (uint32_t)run->first);
 }
 
 // Adds the S of the next n blocks of each leg, times the scales of the activations, to %y<leg>. %from8 is the address
@@ -318,20 +341,16 @@ static void load_biases(struct ptx *p, const struct ptx_fused_section *s)
     PTX_LINES(p, "BIASED:\n");
 }
 
-void ptx_fused_q8_products(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s, uint32_t warps)
+void ptx_fused_q8_products(struct ptx *p, const struct ptx_fused *f, const struct ptx_fused_section *s, uint32_t warps,
+                           const struct ptx_ring *ring)
 {
     PTX_LINES(p, "    .reg .u32 %item, %part, %block, %j;\n"
                  "    .reg .u64 %w_base, %unit, %chunk, %pr0, %px0;\n"
                  "    .reg .f32 %bs0;\n");
     if (s->experts.summed)
         load_biases(p, s);
-    for (struct run run = {0}; run.first < s->n_legs; run.first += run.n) {
-        run.n = 1;
-        while (run.first + run.n < s->n_legs && s->legs[run.first + run.n].type == s->legs[run.first].type)
-            run.n++;
-        compute_items(p, f, s, &run, warps);
-        run.slot += (uint32_t)run.n * ptx_fused_unit_tiles(s) * blocks_of(f);
-    }
+    for (struct ptx_fused_run run = {0}; ptx_fused_next_run(s, ptx_fused_unit_tiles(s) * blocks_of(f), &run);)
+        compute_items(p, f, s, &run, warps, ring);
     PTX_FILL(p,
              "    bar.sync 0;\n"
              "    setp.ge.u32 %in, %warp, $0;\n"

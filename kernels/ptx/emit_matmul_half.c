@@ -72,21 +72,23 @@ static void unit_products(struct ptx *p, const struct ptx_matmul *m, uint32_t a,
 }
 
 // Loads the lane's chunks of unit `unit` from %pa on to %a<a> to + 15.
-static void load_weights(struct ptx *p, uint32_t a, uint32_t unit)
+static void load_weights(struct ptx *p, bool shared, uint32_t a, uint32_t unit)
 {
-    for (uint32_t i = 0; i < 4; i++)
-        PTX_FILL(p, "    ld.global.nc.v4.b32 {%a$0, %a$1, %a$2, %a$3}, [%pa+$4];\n", a + 4 * i,
-                 a + 4 * i + 1, a + 4 * i + 2, a + 4 * i + 3, UNIT_BYTES * unit + 128 * i);
+    for (uint32_t i = 0; i < 4; i++) {
+        ptx_word(p, shared ? "    ld.shared" : "    ld.global.nc");
+        PTX_FILL(p, ".v4.b32 {%a$0, %a$1, %a$2, %a$3}, [%pa+$4];\n", a + 4 * i, a + 4 * i + 1, a + 4 * i + 2,
+                 a + 4 * i + 3, UNIT_BYTES * unit + 128 * i);
+    }
 }
 
 // ---- few rows
 
-// Multiplies `units` units that follow each other: first all loads, then the products.
-static void few_units(struct ptx *p, const struct ptx_matmul *m, uint32_t units)
+// Loads the lane's parts of `units` units that follow each other, and of the row.
+static void load_units(struct ptx *p, const struct ptx_matmul *m, bool shared, uint32_t units)
 {
     const uint32_t n = pieces(m->type);
     for (uint32_t u = 0; u < units; u++) {
-        load_weights(p, 16 * u, u);
+        load_weights(p, shared, 16 * u, u);
         for (uint32_t piece = 0; piece < n; piece++) {
             const uint32_t b = 4 * (n * u + piece);
             ptx_word(p, m->x_shared ? "    @%has ld.shared" : "    @%has ld.global");
@@ -94,13 +96,31 @@ static void few_units(struct ptx *p, const struct ptx_matmul *m, uint32_t units)
                      64 * u + 2 * m->n_in * piece);
         }
     }
+}
+
+// Multiplies `units` units that follow each other: first all loads, then the products.
+static void few_units(struct ptx *p, const struct ptx_matmul *m, uint32_t units)
+{
+    load_units(p, m, false, units);
     for (uint32_t u = 0; u < units; u++)
-        unit_products(p, m, 16 * u, 4 * n * u, 0, 4);
+        unit_products(p, m, 16 * u, 4 * pieces(m->type) * u, 0, 4);
     PTX_FILL(p,
              "    add.u64 %pa, %pa, $0;\n"
              "    add.u64 %pb, %pb, $1;\n"
              "    sub.s32 %left, %left, $2;\n",
              UNIT_BYTES * units, 64 * units, units);
+}
+
+// Sets %pb to the lane's chunk of the row at the first unit of its chain, and clears the sums and the columns without a
+// row.
+static void begin_sums(struct ptx *p, const struct ptx_matmul *m)
+{
+    PTX_LINES(p, "    mad.wide.u32 %pb, %first, 64, %pb;\n"
+                 "    mad.wide.u32 %pb, %t, 16, %pb;\n");
+    for (uint32_t i = 0; i < 8; i++)
+        PTX_FILL(p, "    mov.f32 %acc$0, 0f00000000;\n", i);
+    for (uint32_t i = 0; i < 4 * UNROLL * pieces(m->type); i++)
+        PTX_FILL(p, "    mov.b32 %b$0, 0;\n", i);
 }
 
 // The warp's place in its chain: %pa and %pb at the lane's chunks of its first unit, %left the number of its units.
@@ -112,14 +132,39 @@ static void find_chain(struct ptx *p, const struct ptx_matmul *m)
              "    min.s32 %left, %left, $0;\n"
              "    mad.wide.u32 %pa, %first, $2, %w_tile;\n"
              "    mad.wide.u32 %pa, %t, 512, %pa;\n"
-             "    mad.wide.u32 %pa, %g, 16, %pa;\n"
-             "    mad.wide.u32 %pb, %first, 64, %pb;\n"
-             "    mad.wide.u32 %pb, %t, 16, %pb;\n",
+             "    mad.wide.u32 %pa, %g, 16, %pa;\n",
              chain_units(m), m->n_in / UNIT, UNIT_BYTES);
-    for (uint32_t i = 0; i < 8; i++)
-        PTX_FILL(p, "    mov.f32 %acc$0, 0f00000000;\n", i);
-    for (uint32_t i = 0; i < 4 * UNROLL * pieces(m->type); i++)
-        PTX_FILL(p, "    mov.b32 %b$0, 0;\n", i);
+    begin_sums(p, m);
+}
+
+uint32_t ptx_half_stages(uint32_t n_in)
+{
+    const uint32_t units = CHAINS * PTX_HALF_STAGE_BYTES / UNIT_BYTES * UNIT;
+    return n_in % units ? 0 : n_in / units;
+}
+
+void ptx_half_staged_chain(struct ptx *p, const struct ptx_matmul *m, const struct ptx_half_stage *stage)
+{
+    const uint32_t units = PTX_HALF_STAGE_BYTES / UNIT_BYTES;
+    PTX_FILL(p, "    mul.lo.u32 %first, %warp, $0;\n", chain_units(m));
+    begin_sums(p, m);
+    PTX_FILL(p,
+             "    mov.u32 %left, $0;\n"
+             "STEP: // $1 products a turn\n",
+             ptx_half_stages(m->n_in), units * UNIT * m->rows);
+    stage->take(p, stage->of);
+    PTX_LINES(p, "    mad.wide.u32 %pa, %t, 512, %pa;\n"
+                 "    mad.wide.u32 %pa, %g, 16, %pa;\n");
+    load_units(p, m, true, units);
+    stage->loaded(p, stage->of);
+    for (uint32_t u = 0; u < units; u++)
+        unit_products(p, m, 16 * u, 4 * pieces(m->type) * u, 0, 4);
+    PTX_FILL(p,
+             "    add.u64 %pb, %pb, $0;\n"
+             "    sub.u32 %left, %left, 1;\n"
+             "    setp.ne.u32 %more, %left, 0;\n"
+             "    @%more bra STEP;\n",
+             64 * units);
 }
 
 void ptx_half_chain(struct ptx *p, const struct ptx_matmul *m)
@@ -324,7 +369,7 @@ static void many_unit(struct ptx *p, const struct ptx_matmul *m, uint32_t u)
     PTX_FILL(p, "    setp.ge.u32 %ends, %step, $0;\n", units - 1);
     PTX_LINES(p, "    @%ends bra ");
     PTX_FILL(p, "LOADED$0;\n", u);
-    load_weights(p, 16 * (1 - u), 1);
+    load_weights(p, false, 16 * (1 - u), 1);
     PTX_FILL(p,
              "LOADED$0:\n"
              "    add.u64 %pa, %pa, $1;\n"
@@ -355,7 +400,7 @@ static void many_steps(struct ptx *p, const struct ptx_matmul *m)
                  "    mov.u32 %slot, 0;\n");
     bring(p, m);
     bring(p, m);
-    load_weights(p, 0, 0);
+    load_weights(p, false, 0, 0);
     PTX_FILL(p,
              "    mov.u32 %step, 0;\n"
              "    mov.u32 %to, 0;\n"

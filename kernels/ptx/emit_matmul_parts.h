@@ -89,6 +89,18 @@ uint32_t ptx_matmul_half_many(struct ptx *p, const struct ptx_matmul *m);
     "    .reg .b32 %a<64>, %b<32>;\n"                                                                                  \
     "    .reg .f32 %acc<8>;\n"
 void ptx_half_chain(struct ptx *p, const struct ptx_matmul *m);
+// The same for chains that come in stages of shared memory, of PTX_HALF_STAGE_BYTES each, which follow each other in a tile
+// from chain to chain. take(p, of) emits the wait for the next stage and sets %pa to its address; loaded(p, of) what follows
+// the last load from it. Changes %pa, %pb, %left and %first; %w_tile is not read.
+enum { PTX_HALF_STAGE_BYTES = 4096 };
+struct ptx_half_stage {
+    void (*take)(struct ptx *p, const void *of);
+    void (*loaded)(struct ptx *p, const void *of);
+    const void *of;
+};
+void ptx_half_staged_chain(struct ptx *p, const struct ptx_matmul *m, const struct ptx_half_stage *stage);
+// The stages of a chain; 0: chains of rows of n_in are not whole stages of one number.
+uint32_t ptx_half_stages(uint32_t n_in);
 // From %top (.u32), the bits of the largest magnitude of a row: sets %scale (.f32), and %bits (.u32) to the bits of the
 // factor that undoes it.
 void ptx_half_scale(struct ptx *p);

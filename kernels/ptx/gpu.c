@@ -128,10 +128,13 @@ int machine_open_gpu(struct machine **out, const struct machine_options *o, cons
         return fail(err, E_MEMORY, "no memory for a machine");
     g->machine.v = &gpu_vtable;
     g->options = *o;
-    // It has the shared memory of the smallest supported GPU, and so much memory that no plan is refused.
+    g->variant = options->variant;
+    // It has the newest driver, the shared memory of the smallest supported GPU, and so much memory that no plan is
+    // refused.
     const struct driver_card paper = {.name = "a card on paper",
                                       .major = options->paper / 10,
                                       .minor = options->paper % 10,
+                                      .version = 13000,
                                       .n_sm = 132,
                                       .warp = 32,
                                       .max_shared = 64 << 10,

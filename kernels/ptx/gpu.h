@@ -58,6 +58,7 @@ enum gpu_kind {
 // The arguments of one emitter: `kind` says which member of the union is valid.
 struct gpu_spec {
     enum gpu_kind kind;
+    bool early; // the kernel becomes one of emit_early.h
     union {
         uint32_t node; // the first field of each member
         struct ptx_elements elements;
@@ -100,6 +101,7 @@ struct gpu_kernel {
 struct gpu {
     struct machine machine;
     struct machine_options options;
+    int variant; // of gpu_options
     struct driver *driver;
     struct gpu_kernel **kernels;
     int n_kernels, cap_kernels;
@@ -181,7 +183,8 @@ struct gpu_launch {
     // for the kernel of attention row by row that runs from that many rows on, otherwise 1.
     uint32_t classes[GPU_CLASSES];
     int n_kernels;
-    bool dependent;           // a fused kernel that may start before the launches ahead of it end, and waits itself
+    bool early;               // a kernel that waits for the launches ahead of it where it starts before they end
+    bool dependent;           // it may start so
     uint32_t most_ctas;       // upper limit of grid[0] of a fused kernel; 0: not a fused kernel
     struct ptx_matmul matmul; // the product from which the class is chosen; n_in is 0 if there is none
     uint32_t splits;          // attention row by row: grid[2] for one row (ptx_attend_lanes); 0: another kernel
@@ -281,6 +284,9 @@ uint64_t gpu_second(const struct plan *p, const struct tensor *n);
 // the offsets of values, which may raise p->values_bytes. gpu_fuse_launches makes the launches after the memory of the
 // values is allocated.
 int gpu_fuse(struct plan *p, struct error *err);
+// Whether a launch may start before the launches ahead of it have ended: from sm_90 on, with drivers that keep such
+// dependencies in a captured graph (CUDA 12.3 or newer).
+bool gpu_starts_early(const struct plan *p);
 int gpu_fuse_launches(struct plan *p, struct error *err);
 uint64_t gpu_value(const struct plan *p, const struct tensor *n); // address in the list under construction
 uint64_t gpu_value_in(const struct plan *p, enum gpu_list_kind list, const struct tensor *n);

@@ -549,16 +549,25 @@ int gpu_fuse(struct plan *p, struct error *err)
 // ---- launches
 
 // Returns how many CTAs the GPU runs at once: at 96 registers a thread, 640 threads a multiprocessor. More of them
-// would not help, because each CTA computes the row anew.
-static uint32_t most_ctas(const struct plan *p, const struct gpu_kernel *k)
+// would not help, because each CTA computes the row anew. Beside a CTA with a ring there is room for one of the next
+// launch.
+static uint32_t most_ctas(const struct plan *p, const struct gpu_kernel *k, const struct ptx_fused *f)
 {
     uint32_t n_sm = (uint32_t)MAX(driver_facts(p->gpu->driver)->n_sm, 1);
+    if (f->variant == FUSED_RING && f->dependent)
+        return n_sm;
     return n_sm * MAX(1u, THREADS_AN_SM / k->launch.block[0]);
 }
 
-// Returns whether a launch may start before the launches ahead of it have ended: from sm_90 on, with drivers that keep
-// such dependencies in a captured graph (CUDA 12.3 or newer).
-bool fuse_starts_early(const struct plan *p)
+// Chooses the variant: the one that the machine's options name, or the last one that the kernel has.
+static void choose_variant(const struct plan *p, struct ptx_fused *f)
+{
+    const struct driver_card *card = driver_facts(p->gpu->driver);
+    f->target = (uint32_t)(10 * card->major + card->minor);
+    f->variant = (enum ptx_fused_variant)MIN((uint32_t)MAX(p->gpu->variant, 0), ptx_fused_variants(f) - 1);
+}
+
+bool gpu_starts_early(const struct plan *p)
 {
     const struct driver_card *card = driver_facts(p->gpu->driver);
     return card->major >= 9 && card->version >= EDGES_FROM;
@@ -579,10 +588,11 @@ static int launch_stage(struct fusion *u, const struct stage *s, struct error *e
     gpu_add_arg(l, ARG_PAGES, 0);
     if (fuse_build(&b, err))
         return -1;
-    spec.fused.dependent = l->dependent = fuse_starts_early(p);
+    spec.fused.dependent = l->dependent = gpu_starts_early(p);
+    choose_variant(p, &spec.fused);
     if (gpu_add_kernel(p, l, &spec, 1, err))
         return -1;
-    l->most_ctas = most_ctas(p, l->kernels[0]);
+    l->most_ctas = most_ctas(p, l->kernels[0], &spec.fused);
     return b.full ? fail(err, E_GPU, "%s: more values than a kernel has room for", l->node->name) : 0;
 }
 
@@ -608,6 +618,9 @@ int gpu_fuse_launches(struct plan *p, struct error *err)
         else if (u->fates[i].how == LAUNCHED)
             status = gpu_node(p, p->program.nodes[i], err);
     }
+    // The first launch has none ahead of it.
+    for (int i = 1; i < p->list->n_launches; i++)
+        p->list->launches[i].dependent |= p->list->launches[i].early;
     p->into = into;
     p->list = &p->lists[GPU_ANY_ROWS];
     memcpy(p->max_rows, most, sizeof most);

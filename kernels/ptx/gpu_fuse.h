@@ -62,8 +62,6 @@ struct fusion {
 
 // The node itself, or the one whose only row OP_ROWS picks.
 struct tensor *fuse_root(struct tensor *n);
-// Whether launches may start before those ahead of them have ended.
-bool fuse_starts_early(const struct plan *p);
 static inline struct fate *fuse_fate(const struct fusion *u, const struct tensor *n)
 {
     return &u->fates[n->id];

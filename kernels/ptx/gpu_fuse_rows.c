@@ -206,6 +206,6 @@ int fuse_launch_chain(struct fusion *u, const struct chain *c, struct error *err
     for (int i = 0; i < c->n; i++)
         if (add_node(&w, c->nodes[i], err))
             return -1;
-    spec.row.dependent = w.l->dependent = fuse_starts_early(u->p);
+    spec.row.dependent = w.l->dependent = gpu_starts_early(u->p);
     return gpu_add_kernel(u->p, w.l, &spec, 1, err);
 }

@@ -1,4 +1,5 @@
 // The kernels that are loaded on the GPU; each distinct PTX text is loaded once.
+#include "kernels/ptx/emit_early.h"
 #include "kernels/ptx/gpu.h"
 
 #include <stdio.h>
@@ -79,7 +80,7 @@ static int emit_for(struct gpu *g, const struct gpu_spec *spec, uint32_t node, s
     struct gpu_spec s = *spec;
     s.node = node;
     ptx_start(p, g->emission, TEXT_BYTES);
-    return emit(p, &s, l, err);
+    return emit(p, &s, l, err) || (s.early && ptx_begin_early(p, err)) ? -1 : 0;
 }
 
 static char *keep(const struct ptx *p)

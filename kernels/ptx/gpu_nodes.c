@@ -35,11 +35,18 @@ static void add_value(struct plan *p, struct gpu_launch *l, const struct tensor 
     gpu_add_arg(l, ARG_ADDRESS, gpu_value(p, n));
 }
 
+// Whether kernels of a kind run between the fused ones of a step of one row. Both lists of a plan share them.
+static bool may_be_early(enum gpu_kind kind)
+{
+    return kind != GPU_FUSED && kind != GPU_ROW && kind != GPU_MATMUL && kind != GPU_GROUP && kind != GPU_REPACK && kind != GPU_TOP;
+}
+
 int gpu_add_kernel(struct plan *p, struct gpu_launch *l, struct gpu_spec *spec, uint32_t rows, struct error *err)
 {
     if (l->n_kernels == GPU_CLASSES)
         return fail(err, E_GPU, "%s: more classes of rows than a plan has room for", l->node->name);
     spec->node = (uint32_t)l->node->id;
+    spec->early = l->early = rows == 1 && may_be_early(spec->kind) && gpu_starts_early(p);
     if (gpu_kernel_get(p->gpu, spec, &l->kernels[l->n_kernels], err))
         return -1;
     l->classes[l->n_kernels++] = rows;

@@ -21,6 +21,9 @@ bool card_kernel(const struct machine *m, int i, struct card_kernel *out)
                                 .per_product = ptx_loop_cost(text),
                                 .ahead = loads.ahead,
                                 .turns = loads.turns,
+                                .ring = loads.ring,
+                                .early = loads.early,
+                                .shared = k->launch.shared,
                                 .threads = k->launch.block[0] * k->launch.block[1] * k->launch.block[2]};
     return true;
 }

@@ -59,11 +59,15 @@ struct ptx_loads ptx_loads_ahead(struct str text)
     struct ptx_loads least = {0};
     char line[LINE];
     for (bool any = false; next_line(&text, line);) {
+        unsigned bytes;
+        if (sscanf(line, " // a ring of %u bytes", &bytes) == 1)
+            least.ring = (int)bytes;
+        least.early = least.early || strstr(line, "griddepcontrol.launch_dependents");
         if (!strstr(line, " products a turn"))
             continue;
         struct ptx_loads l = loads_of(text, line);
         if (!any || l.ahead < least.ahead)
-            least.ahead = l.ahead;
+            least.ahead = least.ring ? 0 : l.ahead;
         least.turns = least.turns || l.turns;
         any = true;
     }

@@ -13,8 +13,10 @@
 struct ptx_loads {
     int ahead;  // bytes that the first stretch of a turn requests; 0: none, or not known, as others load as well
     bool turns; // between loads and products all threads of a CTA wait for each other, without asynchronous copies
+    int ring;   // bytes that a CTA's copies to shared memory keep in flight, as a comment "// a ring of N bytes" says
+    bool early; // the kernel lets the next launch begin before it ends, and may itself begin beside the one ahead
 };
-// Describes the loop that requests the fewest bytes at once. The result is all 0 if the text has no loop of products.
+// Describes the loop that requests the fewest bytes at once. `ahead` and `turns` are 0 if the text has no loop of products.
 struct ptx_loads ptx_loads_ahead(struct str text);
 
 #endif

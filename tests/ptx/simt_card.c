@@ -17,6 +17,7 @@ struct card_module {
 };
 struct simt {
     struct driver *driver;
+    bool dependent; // the next launch is dependent
     struct card_module *modules;
     struct simt_kernel *kernels; // those that were asked for
 };
@@ -126,6 +127,23 @@ struct simt_counters simt_count(const struct simt *s)
     return (struct simt_counters){0};
 }
 
+// What was written stays readable on a GPU, and a kernel may run as long as it likes.
+int simt_forget(struct simt *s, uint64_t address, size_t size, struct error *err)
+{
+    (void)s, (void)address, (void)size, (void)err;
+    return 0;
+}
+
+void simt_set_limit(struct simt *s, uint64_t instructions)
+{
+    (void)s, (void)instructions;
+}
+
+void simt_set_dependent(struct simt *s)
+{
+    s->dependent = true;
+}
+
 int simt_put(struct simt *s, uint64_t address, const void *data, size_t size, struct error *err)
 {
     return driver_put(s->driver, address, data, size, err);
@@ -151,7 +169,11 @@ int simt_launch(struct simt *s, const struct simt_kernel *kernel, struct simt_di
         pointers[i] = bytes + kernel->params[i].offset;
     while (m && driver_find(s->driver, m->module, kernel->name, &k, err))
         m = m->older;
-    const struct driver_launch l = {
-        .grid = {grid.x, grid.y, grid.z}, .block = {block.x, block.y, block.z}, .shared = shared, .params = pointers};
+    const struct driver_launch l = {.grid = {grid.x, grid.y, grid.z},
+                                    .block = {block.x, block.y, block.z},
+                                    .shared = shared,
+                                    .params = pointers,
+                                    .dependent = s->dependent};
+    s->dependent = false;
     return !m || driver_run(s->driver, k, &l, err) || driver_wait(s->driver, err) ? -1 : 0;
 }

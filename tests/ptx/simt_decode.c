@@ -126,6 +126,27 @@ static bool form_is_whole(const struct simt_insn *in, const struct simt_opcode *
     return is_float || op->op == OP_CVT || !(in->mods & (B(RN) | B(RZ) | B(RM) | B(RP) | B(FTZ)));
 }
 
+// What came after sm_75 and PTX 6.3, and where it is checked.
+static const struct {
+    uint8_t op, version, target;
+} first_with[] = {
+    {OP_MBAR_INIT, 70, 80},   {OP_MBAR_INVAL, 70, 80}, {OP_MBAR_ARRIVE, 70, 80},    {OP_MBAR_TEST, 70, 80},
+    {OP_MBAR_PARITY, 71, 80}, {OP_CP_ASYNC, 70, 80},   {OP_CP_COMMIT, 70, 80},      {OP_CP_WAIT, 70, 80},
+    {OP_CP_WAIT_ALL, 70, 80}, {OP_GRID_WAIT, 78, 90},  {OP_MBAR_ARRIVE_TX, 80, 90}, {OP_MBAR_EXPECT, 80, 90},
+    {OP_PROXY_FENCE, 80, 90}, {OP_BULK, 80, 90},       {OP_ELECT, 80, 90},
+};
+
+static int check_version(struct simt_parser *p, const struct simt_opcode *op)
+{
+    bool tries = !strncmp(op->name, "mbarrier.try_wait", 17);
+    for (size_t i = 0; i < COUNT_OF(first_with); i++) {
+        uint32_t version = tries ? 78 : first_with[i].version, target = tries ? 90 : first_with[i].target;
+        if (first_with[i].op == op->op && (p->version < version || p->target < target))
+            return parse_fail(p, "%s needs PTX %u.%u and sm_%u", op->name, version / 10, version % 10, target);
+    }
+    return 0;
+}
+
 static int form(struct simt_parser *p, struct simt_insn *in, const struct simt_opcode **found)
 {
     struct str word = p->tok.text;
@@ -133,6 +154,8 @@ static int form(struct simt_parser *p, struct simt_insn *in, const struct simt_o
     const struct simt_opcode *op = *found = find_opcode(word, &at);
     if (!op)
         return parse_fail(p, "unknown opcode %.*s", STR_ARG(word));
+    if (check_version(p, op))
+        return -1;
     in->op = op->op;
     in->operand_fragment =
         str_equal_z(str_from(op->name), "wmma.load.a") || str_equal_z(str_from(op->name), "wmma.load.b");
@@ -334,10 +357,8 @@ static int memory(struct simt_parser *p, struct simt_insn *in, struct simt_opera
         bool small = narrow && (in->mods & (B(SHARED) | B(LOCAL) | B(CONST) | B(PARAM)));
         if (s && s->kind == SYM_PARAM && !(in->mods & B(PARAM)))
             return parse_fail(p, "a parameter is read with ld.param");
-        if (add_register(p, o,
-                         scalar(p, in,
-                                small || (narrow && (in->op == OP_CP_ASYNC || in->op == OP_LDMATRIX)) ? T_B32 : T_B64,
-                                false, false)))
+        bool either = in->op == OP_CP_ASYNC || in->op == OP_LDMATRIX || in->op == OP_BULK;
+        if (add_register(p, o, scalar(p, in, small || (narrow && either) ? T_B32 : T_B64, false, false)))
             return -1;
     }
     if (parse_sign(p, '+') || parse_sign(p, '-')) {
@@ -391,6 +412,8 @@ static enum simt_type operand_type(const struct simt_insn *in, char letter, unsi
         return T_B32;
     case 'p':
         return T_PRED;
+    case 'e':
+        return in->op == OP_ELECT ? T_B32 : t;
     case 'd':
         return wide ? twice(t) : in->op == OP_DP4A || in->op == OP_DP2A ? T_B32 : t;
     case 'w':

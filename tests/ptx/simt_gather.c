@@ -1,4 +1,4 @@
-// Executes the exchanges between the lanes of a warp: shfl, vote, redux, activemask.
+// Executes the exchanges between the lanes of a warp: shfl, vote, redux, elect, activemask.
 #include "tests/ptx/simt_machine.h"
 
 static int shuffle(struct warp *w, const struct simt_insn *in, uint32_t lanes)
@@ -73,6 +73,19 @@ static void reduce(struct warp *w, const struct simt_insn *in, uint32_t lanes)
     simt_commit(w, in, 0, 0, d, lanes);
 }
 
+// Elects the lowest lane.
+static void elect(struct warp *w, const struct simt_insn *in, uint32_t lanes)
+{
+    uint64_t d[LANES], elected[LANES];
+    for (int lane = 0; lane < LANES; lane++) {
+        d[lane] = (uint64_t)__builtin_ctz(lanes);
+        elected[lane] = d[lane] == (uint64_t)lane;
+    }
+    simt_commit(w, in, 0, 0, d, lanes);
+    if (in->o[0].count == 2)
+        simt_commit(w, in, 0, 1, elected, lanes);
+}
+
 int simt_gather(struct warp *w, const struct simt_insn *in, uint32_t lanes)
 {
     uint64_t d[LANES];
@@ -84,6 +97,9 @@ int simt_gather(struct warp *w, const struct simt_insn *in, uint32_t lanes)
         return 0;
     case OP_REDUX:
         reduce(w, in, lanes);
+        return 0;
+    case OP_ELECT:
+        elect(w, in, lanes);
         return 0;
     default:
         for (int i = 0; i < LANES; i++)

@@ -227,8 +227,12 @@ static void start_warp(struct warp *w)
     w->others = UINT32_MAX;
     w->waits = -1;
     w->n_copies = 0;
+    w->polls = false;
     memset(w->clock, 0, sizeof(w->clock));
-    w->clock[w->index] = 1;
+    if (w->learned)
+        memset(w->seen, 0, LANES * sizeof(*w->seen));
+    w->learned = false;
+    w->together = w->clock[w->index] = 1;
     memset(w->local_state, NOT_WRITTEN, (size_t)k->local_size * LANES);
     for (size_t s = 0; s < k->n_slots; s++) {
         const struct simt_slot *slot = &k->slots[s];
@@ -246,7 +250,8 @@ static int run_grid(struct launch *l, struct cta *cta)
                                     (uint32_t)(i / l->grid.x / l->grid.y)};
         cta->serial = l->first_cta + (uint32_t)i;
         cta->fenced = false;
-        cta->steps = 0;
+        cta->steps = cta->progress = 0;
+        simt_mbarriers_reset(cta);
         memset(cta->bars, 0, sizeof(cta->bars));
         memset(l->known, 0, n);
         memset(cta->shared.state, NOT_WRITTEN, cta->shared.size);
@@ -287,7 +292,8 @@ static bool warp_init(struct warp *w, struct cta *cta, uint32_t index)
     w->written = calloc(k->n_slots, sizeof(*w->written));
     w->local = calloc((size_t)k->local_size * LANES + 1, 1);
     w->local_state = calloc((size_t)k->local_size * LANES + 1, 1);
-    return w->r && w->written && w->local && w->local_state;
+    w->seen = calloc(LANES, sizeof(*w->seen));
+    return w->r && w->written && w->local && w->local_state && w->seen;
 }
 
 static void warp_free(struct warp *w)
@@ -297,6 +303,7 @@ static void warp_free(struct warp *w)
     free(w->local);
     free(w->local_state);
     free(w->copies);
+    free(w->seen);
 }
 
 int simt_launch(struct simt *s, const struct simt_kernel *kernel, struct simt_dim grid, struct simt_dim block,
@@ -332,6 +339,8 @@ out:
     for (uint32_t i = 0; cta.warps && i < l.n_warps; i++)
         warp_free(&cta.warps[i]);
     free(cta.warps);
+    simt_mbarriers_reset(&cta);
+    free(cta.bulks);
     if (cta.shared.size || cta.shared.data)
         region_free(&cta.shared);
     free(l.known);

@@ -5,7 +5,9 @@
 #include "tests/ptx/interpreter.h"
 #include "tests/ptx/simt_isa.h"
 
-enum { LANES = 32, MAX_WARPS = 32, BARRIERS = 16 };
+// The parts of a vector clock are the warps of a CTA, then its mbarriers. A copy that an mbarrier completes counts as
+// an access by the first thread of the mbarrier's part, at the time given by the number of completed phases.
+enum { LANES = 32, MAX_WARPS = 32, BARRIERS = 16, MBARRIERS = 64, CLOCKS = MAX_WARPS + MBARRIERS };
 
 // The last access to a byte, or to the four bytes of a word, with the clock of its warp.
 struct access {
@@ -18,7 +20,8 @@ struct access {
 struct cell {
     struct access w, r, r2;
 };
-enum byte_state { NOT_WRITTEN, WRITTEN, IN_FLIGHT }; // IN_FLIGHT: by a cp.async that was not waited for
+// IN_FLIGHT: the target of a copy that was not waited for. OPAQUE: a part of an mbarrier
+enum byte_state { NOT_WRITTEN, WRITTEN, IN_FLIGHT, OPAQUE };
 
 struct region {
     uint64_t base;
@@ -56,12 +59,16 @@ struct copy {
 struct warp {
     struct cta *cta;
     uint32_t index, live, active, parked;
-    uint32_t pc, others;       // others: the lowest pc of the lanes that are not active
-    uint32_t lane_pc[LANES];   // of lanes that are not active
-    uint64_t (*r)[LANES];      // [slot]
-    uint32_t *written;         // lanes that hold a value, [slot]
-    uint32_t clock[MAX_WARPS]; // vector clock: its own clock, and what it knows of the others'
-    int waits;                 // the barrier that it waits at; -1: none
+    uint32_t pc, others;      // others: the lowest pc of the lanes that are not active
+    uint32_t lane_pc[LANES];  // of lanes that are not active
+    uint64_t (*r)[LANES];     // [slot]
+    uint32_t *written;        // lanes that hold a value, [slot]
+    uint32_t clock[CLOCKS];   // vector clock: its own clock, and what all its lanes know of the others'
+    uint32_t together;        // its own clock when its lanes were last ordered by a barrier
+    uint32_t (*seen)[CLOCKS]; // [lane]: what a lane alone has learned from mbarriers since then
+    bool learned;             // whether `seen` holds anything
+    bool polls;               // it found a phase of an mbarrier not completed, and lets other warps run
+    int waits;                // the barrier that it waits at; -1: none
     uint8_t *local, *local_state;
     struct copy *copies;
     size_t n_copies, cap_copies;
@@ -71,7 +78,26 @@ struct warp {
 
 struct barrier {
     uint32_t arrived, expected;
-    uint32_t clock[MAX_WARPS]; // the maximum over the warps that arrived
+    uint32_t clock[CLOCKS]; // the maximum over the warps that arrived
+};
+
+// A cp.async.bulk in flight. Its bytes are read where it begins, and seen when its mbarrier completes the phase.
+struct bulk {
+    uint8_t *data;
+    uint32_t to, size, mbarrier; // offset in shared memory; bytes; index of its mbarrier
+};
+
+struct mbarrier {
+    uint32_t at;                // offset in shared memory
+    uint32_t expected, pending; // arrivals of a phase; those that the current phase lacks
+    int64_t bytes;              // that the current phase expects from copies, complete or not
+    int64_t in_flight;          // that copies of the current phase bring
+    uint32_t phases;            // completed
+    uint64_t tested;            // step of the first test that found copies of the current phase in flight; 0: none
+    bool fenced;                // its initialisation is visible to copies
+    struct access init;
+    uint32_t arrived[CLOCKS]; // what is released by the arrivals of the current phase
+    uint32_t clock[CLOCKS];   // what is released by the completed phases
 };
 
 struct launch;
@@ -82,8 +108,12 @@ struct cta {
     uint32_t serial;
     bool fenced;
     struct barrier bars[BARRIERS];
+    struct mbarrier mbarriers[MBARRIERS];
+    uint32_t n_mbarriers;
+    struct bulk *bulks;
+    size_t n_bulks, cap_bulks;
     struct warp *warps;
-    uint64_t steps;
+    uint64_t steps, progress; // progress: arrivals at mbarriers, copies begun, phases completed
 };
 
 struct launch {
@@ -121,11 +151,23 @@ struct region *simt_region(struct simt *s, uint64_t address, size_t size);
 int simt_load_store(struct warp *w, const struct simt_insn *in, uint32_t lanes);
 int simt_atomic(struct warp *w, const struct simt_insn *in, uint32_t lanes);
 int simt_copy(struct warp *w, const struct simt_insn *in, uint32_t lanes);
+// mbarrier, cp.async.bulk and the fences that they need
+int simt_mbarrier(struct warp *w, const struct simt_insn *in, uint32_t lanes);
+// Frees the copies in flight of a CTA and forgets its mbarriers.
+void simt_mbarriers_reset(struct cta *cta);
+// Checks at the end of a CTA that no phase of an mbarrier is incomplete for want of copies. `w` and `in` are for messages.
+int simt_mbarriers_end(struct warp *w, const struct simt_insn *in);
+// Describes what the mbarriers wait for, where all warps wait.
+int simt_mbarriers_stuck(struct warp *w, const struct simt_insn *in);
+// Whether nothing orders an earlier access before an access of the thread.
+bool simt_ordered(const struct warp *w, unsigned thread, const struct access *a, bool strong);
+// A barrier orders the lanes of the warp: all know what each has learned.
+void simt_together(struct warp *w);
 void simt_acquire(struct warp *w, uint64_t address);
 void simt_release_at(struct warp *w, uint64_t address);
 int simt_alu(struct warp *w, const struct simt_insn *in, uint32_t lanes);
 int simt_matrix(struct warp *w, const struct simt_insn *in);
-int simt_gather(struct warp *w, const struct simt_insn *in, uint32_t lanes); // shfl, vote, redux, activemask
+int simt_gather(struct warp *w, const struct simt_insn *in, uint32_t lanes); // shfl, vote, redux, elect, activemask
 
 // ---- numbers (simt_float.c)
 

@@ -1,7 +1,7 @@
 // Executes loads, stores, atomics and copies, and checks them with shadow memory: whether a byte was written, and its
 // last accesses. Two accesses are a race if one of them is a write, not both are strong, and nothing orders them.
-// Accesses are ordered by a barrier of the CTA between warps, by a barrier of the warp between its lanes, and by
-// release and acquire between CTAs.
+// Accesses are ordered by a barrier of the CTA between warps, by a barrier of the warp between its lanes, by mbarriers
+// between threads (simt_mbarrier.c), and by release and acquire between CTAs.
 #include "tests/ptx/simt_machine.h"
 
 #include <math.h>
@@ -25,7 +25,7 @@ uint64_t simt_address(const struct warp *w, const struct simt_insn *in, unsigned
 
 // ---- races
 
-static bool ordered(const struct warp *w, unsigned thread, const struct access *a, bool strong)
+bool simt_ordered(const struct warp *w, unsigned thread, const struct access *a, bool strong)
 {
     const struct cta *cta = w->cta;
     if (a->cta < cta->launch->first_cta || (strong && a->strong))
@@ -35,7 +35,9 @@ static bool ordered(const struct warp *w, unsigned thread, const struct access *
     if (a->thread == thread)
         return true;
     unsigned other = a->thread / LANES;
-    return other == w->index ? a->clock < w->clock[other] : a->clock <= w->clock[other];
+    if (w->learned && a->clock <= w->seen[thread % LANES][other])
+        return true;
+    return other == w->index ? a->clock < w->together : a->clock <= w->clock[other];
 }
 
 static void note(struct cell *c, const struct access *me, enum touch how)
@@ -54,17 +56,21 @@ static int check_race(const struct warp *w, const struct simt_insn *in, int lane
 {
     unsigned thread = w->index * LANES + (unsigned)lane;
     const struct access *bad = NULL;
-    if (!ordered(w, thread, &c->w, strong))
+    if (!simt_ordered(w, thread, &c->w, strong))
         bad = &c->w;
-    else if (how != READ && !ordered(w, thread, &c->r, strong))
+    else if (how != READ && !simt_ordered(w, thread, &c->r, strong))
         bad = &c->r;
-    else if (how != READ && !ordered(w, thread, &c->r2, strong))
+    else if (how != READ && !simt_ordered(w, thread, &c->r2, strong))
         bad = &c->r2;
     if (!bad)
         return 0;
-    return simt_fault(w, in, lane, "race: %s at 0x%llx, %s by thread %u of CTA number %u with nothing between",
-                      how == READ ? "a read" : "a write", (unsigned long long)address,
-                      bad == &c->w ? "written" : "read", bad->thread, bad->cta - w->cta->launch->first_cta);
+    const char *what = how == READ ? "a read" : "a write";
+    if (bad->thread >= MAX_WARPS * LANES)
+        return simt_fault(w, in, lane, "race: %s at 0x%llx, written by a cp.async.bulk that was not waited for", what,
+                          (unsigned long long)address);
+    return simt_fault(w, in, lane, "race: %s at 0x%llx, %s by thread %u of CTA number %u with nothing between", what,
+                      (unsigned long long)address, bad == &c->w ? "written" : "read", bad->thread,
+                      bad->cta - w->cta->launch->first_cta);
 }
 
 // ---- one access
@@ -124,6 +130,8 @@ static uint8_t *check_bytes(struct warp *w, const struct simt_insn *in, int lane
         unsigned long long address = r->base + i;
         if (r->state[i] == IN_FLIGHT)
             return simt_fault(w, in, lane, "0x%llx is the target of a cp.async that was not waited for", address), NULL;
+        if (r->state[i] == OPAQUE)
+            return simt_fault(w, in, lane, "0x%llx belongs to an mbarrier", address), NULL;
         if (how != WRITE && r->state[i] == NOT_WRITTEN)
             return simt_fault(w, in, lane, "a read of 0x%llx, which nothing has written", address), NULL;
     }

@@ -127,9 +127,10 @@ static int barrier(struct warp *w, const struct simt_insn *in, uint32_t lanes)
                           (unsigned long long)count, b->expected);
     b->expected = (uint32_t)count;
     b->arrived += LANES;
-    for (unsigned i = 0; i < MAX_WARPS; i++)
+    simt_together(w);
+    for (unsigned i = 0; i < CLOCKS; i++)
         b->clock[i] = MAX(b->clock[i], w->clock[i]);
-    w->clock[w->index]++;
+    w->together = ++w->clock[w->index];
     if (in->op == OP_BAR_SYNC)
         w->waits = (int)id;
     if (b->arrived < b->expected)
@@ -139,7 +140,7 @@ static int barrier(struct warp *w, const struct simt_insn *in, uint32_t lanes)
         if (v->waits != (int)id)
             continue;
         v->waits = -1;
-        for (unsigned c = 0; c < MAX_WARPS; c++)
+        for (unsigned c = 0; c < CLOCKS; c++)
             v->clock[c] = MAX(v->clock[c], b->clock[c]);
     }
     *b = (struct barrier){0};
@@ -154,7 +155,8 @@ static int check_reads(const struct warp *w, const struct simt_insn *in, uint32_
     const struct simt_kernel *k = w->cta->launch->k;
     bool store = in->op == OP_ST || in->op == OP_RED || in->op == OP_WMMA_STORE || in->op == OP_PREFETCH ||
                  in->op == OP_BAR_SYNC || in->op == OP_BAR_ARRIVE || in->op == OP_WARP_SYNC || in->op == OP_NOP ||
-                 in->op == OP_CP_ASYNC || in->op == OP_CP_WAIT;
+                 in->op == OP_CP_ASYNC || in->op == OP_CP_WAIT || in->op == OP_BULK || in->op == OP_MBAR_INIT ||
+                 in->op == OP_MBAR_INVAL || in->op == OP_MBAR_EXPECT;
     for (unsigned o = store ? 0 : 1; o < in->n_operands; o++)
         for (unsigned i = 0; i < in->o[o].count; i++) {
             uint32_t slot = k->regs[in->o[o].first + i], missing = lanes & ~w->written[slot];
@@ -201,10 +203,22 @@ static int execute(struct warp *w, const struct simt_insn *in, uint32_t lanes)
     case OP_VOTE:
     case OP_REDUX:
     case OP_ACTIVEMASK:
+    case OP_ELECT:
         return simt_gather(w, in, lanes);
     case OP_WARP_SYNC:
-        w->clock[w->index]++;
+        simt_together(w);
+        w->together = ++w->clock[w->index];
         return 0;
+    case OP_MBAR_INIT:
+    case OP_MBAR_INVAL:
+    case OP_MBAR_ARRIVE:
+    case OP_MBAR_ARRIVE_TX:
+    case OP_MBAR_EXPECT:
+    case OP_MBAR_TEST:
+    case OP_MBAR_PARITY:
+    case OP_PROXY_FENCE:
+    case OP_BULK:
+        return simt_mbarrier(w, in, lanes);
     case OP_LDMATRIX:
     case OP_MMA:
     case OP_WMMA_LOAD:
@@ -229,7 +243,7 @@ static int execute(struct warp *w, const struct simt_insn *in, uint32_t lanes)
 
 static bool gathers(const struct simt_insn *in)
 {
-    return in->op == OP_SHFL || in->op == OP_VOTE || in->op == OP_REDUX || in->op == OP_WARP_SYNC;
+    return in->op == OP_SHFL || in->op == OP_VOTE || in->op == OP_REDUX || in->op == OP_WARP_SYNC || in->op == OP_ELECT;
 }
 
 static int guarded(const struct warp *w, const struct simt_insn *in, uint32_t *lanes)
@@ -274,11 +288,12 @@ static int step(struct warp *w)
     return 0;
 }
 
-// Runs a warp until it waits at a barrier or has ended.
+// Runs a warp until it waits at a barrier, finds a phase of an mbarrier not completed, or has ended.
 static int run_warp(struct warp *w)
 {
     struct launch *l = w->cta->launch;
-    while (w->live && w->waits < 0) {
+    w->polls = false;
+    while (w->live && w->waits < 0 && !w->polls) {
         if (w->pc >= w->others) {
             park_place(w, w->active, w->pc);
             choose(w);
@@ -296,32 +311,50 @@ static int run_warp(struct warp *w)
     return 0;
 }
 
-int simt_run_cta(struct cta *cta)
+// Runs each warp that can run once. Returns 1 if one of them came further than to poll an mbarrier in vain, 0 if none
+// did, -1 after a fault.
+static int run_warps(struct cta *cta)
+{
+    uint64_t before = cta->progress;
+    bool moved = false;
+    for (uint32_t i = 0; i < cta->launch->n_warps; i++) {
+        struct warp *w = &cta->warps[i];
+        if (!w->live || w->waits >= 0)
+            continue;
+        if (run_warp(w))
+            return -1;
+        moved = moved || !w->polls;
+    }
+    return moved || cta->progress != before;
+}
+
+static int check_end(struct cta *cta)
 {
     struct launch *l = cta->launch;
-    for (bool moved = true; moved;) {
-        moved = false;
-        for (uint32_t i = 0; i < l->n_warps; i++) {
-            struct warp *w = &cta->warps[i];
-            if (!w->live || w->waits >= 0)
-                continue;
-            moved = true;
-            if (run_warp(w))
-                return -1;
-        }
-    }
+    const struct simt_insn *last = &l->k->insns[l->k->n_insns - 1];
     for (uint32_t i = 0; i < l->n_warps; i++) {
         struct warp *w = &cta->warps[i];
+        if (w->live && w->waits < 0)
+            return simt_mbarriers_stuck(w, &l->k->insns[w->pc]);
         if (w->live)
             return simt_fault(w, &l->k->insns[w->pc - 1], __builtin_ctz(w->live),
                               "divergent barrier: %u of %u threads come to barrier %d", cta->bars[w->waits].arrived,
                               cta->bars[w->waits].expected, w->waits);
         if (w->n_copies)
-            return simt_fault(w, &l->k->insns[l->k->n_insns - 1], 0, "it ends with copies that nobody waited for");
+            return simt_fault(w, last, 0, "it ends with copies that nobody waited for");
     }
     for (int b = 0; b < BARRIERS; b++)
         if (cta->bars[b].arrived)
-            return simt_fault(&cta->warps[0], &l->k->insns[l->k->n_insns - 1], 0,
-                              "it ends with %u threads arrived at barrier %d", cta->bars[b].arrived, b);
-    return 0;
+            return simt_fault(&cta->warps[0], last, 0, "it ends with %u threads arrived at barrier %d",
+                              cta->bars[b].arrived, b);
+    return simt_mbarriers_end(&cta->warps[0], last);
+}
+
+int simt_run_cta(struct cta *cta)
+{
+    int moved;
+    do
+        moved = run_warps(cta);
+    while (moved > 0);
+    return moved || check_end(cta) ? -1 : 0;
 }
