@@ -295,6 +295,7 @@ Test(ptx_interpreter, what_is_not_known_is_refused)
         {".shared .b8 more[232448];", "more than 232448 bytes"},
         {".local .b8 own[524289];", "more than 524288 bytes"},
         {".reg .b32 %many<70000>;", "registers"},
+        {".reg .u32 %tid;", "special register"},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         char line[32];

@@ -48,7 +48,7 @@ static void delta_head(struct ptx *p, const struct ptx_delta *d)
              "{\n"
              PTX_ROW_REGS
              "    .reg .pred %none, %inside, %more, %stores, %tail, %within<2>;\n"
-             "    .reg .u32 %tid, %head, %block, %key_head, %j, %g, %publish, %both, %mine, %i;\n"
+             "    .reg .u32 %thread, %head, %block, %key_head, %j, %g, %publish, %both, %mine, %i;\n"
              "    .reg .s32 %mark, %slot;\n"
              "    .reg .u64 %states, %pfrom, %pto, %px, %pk, %pv, %pa, %pb, %py, %at;\n"
              "    .reg .f32 %rate, %bias, %k<2>, %q<2>, %v, %alpha, %beta, %soft, %decay, %t;\n",
@@ -88,7 +88,7 @@ static void delta_addresses(struct ptx *p, const struct ptx_delta *d)
              PTX_ADDRESS("%py", "y")
              "    mad.wide.u32 %py, %row, $3, %py;\n"
              "    mad.wide.u32 %py, %i, 4, %py;\n"
-             "    mad.lo.u32 %i, %key_head, $4, %tid;\n"
+             "    mad.lo.u32 %i, %key_head, $4, %thread;\n"
              "    mad.wide.u32 %px, %i, 4, %px;\n"
              "    add.u64 %pk, %px, $5;\n",
              4 * row_width(d), d->dim_v, 8 * keys, 4 * d->n_head * d->dim_v, d->dim_k, 4 * keys);
@@ -107,8 +107,8 @@ static void delta_addresses(struct ptx *p, const struct ptx_delta *d)
              PTX_ADDRESS("%at", "bias")
              "    mad.wide.u32 %at, %head, 4, %at;\n"
              "    ld.global.f32 %bias, [%at];\n"
-             "    setp.lt.u32 %within0, %tid, $1;\n"
-             "    add.u32 %i, %tid, 128;\n"
+             "    setp.lt.u32 %within0, %thread, $1;\n"
+             "    add.u32 %i, %thread, 128;\n"
              "    setp.lt.u32 %within1, %i, $1;\n",
              4 * d->n_head, d->dim_k);
 }
@@ -166,11 +166,11 @@ static void state_load(struct ptx *p, const struct ptx_delta *d)
 static void publish(struct ptx *p, const struct ptx_delta *d)
 {
     PTX_FILL(p,
-             "    mad.lo.u32 %i, %tid, 4, %publish;\n"
-             "    setp.lt.u32 %more, %tid, $0;\n"
+             "    mad.lo.u32 %i, %thread, 4, %publish;\n"
+             "    setp.lt.u32 %more, %thread, $0;\n"
              "    @%more st.shared.f32 [%i], %k0;\n"
              "    @%more st.shared.f32 [%i+$1], %q0;\n"
-             "    setp.lt.u32 %more, %tid, $2;\n"
+             "    setp.lt.u32 %more, %thread, $2;\n"
              "    @%more st.shared.f32 [%i+512], %k1;\n"
              "    @%more st.shared.f32 [%i+$3], %q1;\n"
              "    mad.lo.u32 %mine, %g, 4, %publish;\n"

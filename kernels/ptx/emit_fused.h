@@ -12,8 +12,8 @@
 //             v[node] = f(y, earlier v, inputs)     // bias, sums, gates, norms of heads, rotary positions
 //             store v[node], if a later kernel needs it, or write it to the KV cache
 // A leg is one product. A section is one or more legs of the same number of columns, with the nodes that use only
-// those columns. A unit is a group of 32 to 256 neighbouring columns of a section; no node needs a column outside of
-// its unit.
+// those columns. A unit is a group of 32 to 256 neighbouring columns of a section, or of 2 to 8 where there are few
+// columns; no node needs a column outside of its unit.
 //
 // The legs of a section may be the matrices of experts, of which the row has chosen n_used. The place j of the row, one
 // of n_used, takes the matrices of expert ids[j]; the ids are read from memory. Such a section has one of two forms:
@@ -34,7 +34,7 @@
 // the same.
 //
 // A CTA first prefetches the weights of its first unit into L2, before it computes the row or waits for earlier
-// launches.
+// launches. Which experts have been chosen is known only after the wait.
 //
 // Parameters: step, positions, pages (as in emit_ops.h), then n_params addresses, to which nodes and legs refer by
 // number. Rows are contiguous and aligned to 16 bytes. PTX 6.3, sm_75. Shared memory is static, at most 48 KB.

@@ -306,7 +306,7 @@ static void scan_head(struct ptx *p, const struct ptx_scan *s)
              "{\n"
              PTX_ROW_REGS
              "    .reg .pred %none, %inside, %more, %stores, %tail, %goes, %within<2>;\n"
-             "    .reg .u32 %tid, %head, %group, %block, %j, %g, %publish, %both, %mine, %i;\n"
+             "    .reg .u32 %thread, %head, %group, %block, %j, %g, %publish, %both, %mine, %i;\n"
              "    .reg .s32 %mark, %slot;\n"
              "    .reg .u64 %states, %pfrom, %pto, %px, %pd, %pb, %pc, %py, %at;\n"
              "    .reg .f32 %skip, %b<2>, %c<2>, %x, %d, %in, %t, %soft, %decay, %sum<2>, %other, %bn, %cn;\n"
@@ -344,7 +344,7 @@ static void scan_addresses(struct ptx *p, const struct ptx_scan *s)
              PTX_ADDRESS("%pd", "dt")
              "    mad.wide.u32 %pd, %row, $2, %pd;\n"
              "    mad.wide.u32 %pd, %head, 4, %pd;\n"
-             "    mad.lo.u32 %i, %group, $3, %tid;\n"
+             "    mad.lo.u32 %i, %group, $3, %thread;\n"
              PTX_ADDRESS("%pb", "b")
              "    mad.wide.u32 %pb, %row, $4, %pb;\n"
              "    mad.wide.u32 %pb, %i, 4, %pb;\n"
@@ -357,8 +357,8 @@ static void scan_addresses(struct ptx *p, const struct ptx_scan *s)
              "    add.u64 %pc, %pc, $1;\n"
              PTX_ADDRESS("%pto", "to")
              "    mad.wide.u32 %pto, %row, 4, %pto;\n"
-             "    setp.lt.u32 %within0, %tid, $2;\n"
-             "    add.u32 %i, %tid, 128;\n"
+             "    setp.lt.u32 %within0, %thread, $2;\n"
+             "    add.u32 %i, %thread, 128;\n"
              "    setp.lt.u32 %within1, %i, $2;\n"
              "    mov.f32 %skip, 0f00000000;\n",
              4 * s->c_width, 4 * s->c_at, s->n_state);
@@ -427,11 +427,11 @@ static void scan_publish(struct ptx *p, const struct ptx_scan *s)
 {
     const uint32_t bytes = state_row_bytes(s), n = bytes / 4;
     PTX_FILL(p,
-             "    mad.lo.u32 %i, %tid, 4, %publish;\n"
-             "    setp.lt.u32 %more, %tid, $0;\n"
+             "    mad.lo.u32 %i, %thread, 4, %publish;\n"
+             "    setp.lt.u32 %more, %thread, $0;\n"
              "    @%more st.shared.f32 [%i], %b0;\n"
              "    @%more st.shared.f32 [%i+$1], %c0;\n"
-             "    setp.lt.u32 %more, %tid, $2;\n"
+             "    setp.lt.u32 %more, %thread, $2;\n"
              "    @%more st.shared.f32 [%i+512], %b1;\n"
              "    @%more st.shared.f32 [%i+$3], %c1;\n"
              "    mad.lo.u32 %mine, %g, 4, %publish;\n"

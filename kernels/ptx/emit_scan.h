@@ -29,12 +29,12 @@ enum { SCAN_THREADS = 128, LANES_A_COLUMN = 4, SCAN_COLUMNS = SCAN_THREADS / LAN
     "    @%none ret;\n"                                                                                                \
     "    ld.global.u64 %states, [%step+24];\n"                                                                         \
     "    cvta.to.global.u64 %states, %states;\n"                                                                       \
-    "    mov.u32 %tid, %tid.x;\n"                                                                                      \
+    "    mov.u32 %thread, %tid.x;\n"                                                                                   \
     "    mov.u32 %i, %ctaid.y;\n"                                                                                      \
     "    div.u32 " head ", %i, $3;\n"                                                                                  \
     "    rem.u32 %block, %i, $3;\n"                                                                                    \
-    "    shr.u32 %j, %tid, 2;\n"                                                                                       \
-    "    and.b32 %g, %tid, 3;\n"                                                                                       \
+    "    shr.u32 %j, %thread, 2;\n"                                                                                    \
+    "    and.b32 %g, %thread, 3;\n"                                                                                    \
     "    mad.lo.u32 %j, %block, 32, %j;\n"                                                                             \
     "    setp.lt.u32 %inside, %j, $4;\n"
 

@@ -233,8 +233,21 @@ static enum simt_type dotted_type(struct simt_parser *p)
     return parse_type((struct str){t.data + 1, t.len - 1});
 }
 
+// Whether the name is that of a special register, of which ptxas takes no other meaning: mov.u32 %tid, %tid.x is an error.
+static bool is_special(struct str name)
+{
+    static const char *const names[] = {"%tid",     "%ntid", "%ctaid", "%nctaid", "%laneid", "%warpid",
+                                        "%nwarpid", "%smid", "%nsmid", "%gridid", "%clock",  "%clock64"};
+    for (size_t i = 0; i < COUNT_OF(names); i++)
+        if (str_equal_z(name, names[i]))
+            return true;
+    return false;
+}
+
 static int one_register(struct simt_parser *p, struct str name, enum simt_type type)
 {
+    if (is_special(name))
+        return parse_fail(p, "%.*s is the name of a special register", STR_ARG(name));
     int64_t slot = parse_slot(p, name, type);
     struct symbol *s = slot < 0 ? NULL : add_symbol(p, name);
     if (!s)
