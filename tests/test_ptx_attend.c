@@ -348,9 +348,8 @@ static void expect_near(const struct card *c, const struct batch *r, int row, co
         const struct errors e = errors_of_head(c, r, row, head, y);
         error += e.error;
         size += e.size;
-        cr_expect(c->a.halves || e.worst <= bound * e.largest,
-                  "%s, %u/%u heads of %u/%u, position %d: off by %g of %g", dtype_info[h->k_type].name, h->n, h->n_kv,
-                  h->dim_k, h->dim_v, r->positions[row], e.worst, e.largest);
+        cr_expect(c->a.halves || e.worst <= bound * e.largest, "%s, %u/%u heads of %u/%u, position %d: off by %g of %g",
+                  dtype_info[h->k_type].name, h->n, h->n_kv, h->dim_k, h->dim_v, r->positions[row], e.worst, e.largest);
     }
     cr_expect(!c->a.halves || error <= 1e-9 * ROW_OF_HALVES * size, "%s, %u/%u heads of %u/%u, position %d: %g",
               dtype_info[h->k_type].name, h->n, h->n_kv, h->dim_k, h->dim_v, r->positions[row], error / size);

@@ -111,7 +111,7 @@ struct ptx_kv_write {
 int ptx_emit_kv_write(struct ptx *p, const struct ptx_kv_write *w, struct ptx_launch *launch, struct error *err);
 
 // Attention over the pages of the KV cache. Three forms give a row the same bits; emit_attend_parts.h defines the
-// order of their sums.
+// order of their sums, one with floats and one with halves.
 //   ROWS   A CTA has a row, a KV head with up to 8 of its query heads, and the splits %ctaid.z, %ctaid.z + %nctaid.z,
 //          and so on of the row's positions. If several CTAs share a row, each stores its partial sums, and the last
 //          one to finish combines them. Chosen for steps of fewer than PTX_ATTEND_MANY rows. Parameters: step,

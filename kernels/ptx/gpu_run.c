@@ -217,10 +217,9 @@ int gpu_launch_one(const struct plan *p, const struct gpu_launch *g, const int r
         args[i] = logits ? logits_of(p, rows) : arg_of(p, &g->args[i], &layout, rows[g->rows], shape.class);
         params[i] = &args[i];
     }
-    struct driver_launch l = {.params = params, .dependent = g->dependent};
+    struct driver_launch l = {.params = params, .dependent = g->dependent, .shared = shape.kernel->launch.shared};
     memcpy(l.grid, shape.grid, sizeof l.grid);
     memcpy(l.block, shape.kernel->launch.block, sizeof l.block);
-    l.shared = shape.kernel->launch.shared;
     if (g->most_ctas)
         l.grid[0] = MIN(l.grid[0], g->most_ctas);
     if (driver_run(p->gpu->driver, shape.kernel->kernel, &l, err))
