@@ -491,7 +491,8 @@ static void check_attend(enum dtype type, struct heads h)
                            false,
                            false,
                            PTX_ATTEND_ROWS,
-                           2};
+                           2,
+                           false};
     size_t counters = ptx_attend_counters(&a, ROWS);
     void *zeros = calloc(1, counters);
     uint64_t args[] = {c->positions,

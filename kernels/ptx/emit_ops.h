@@ -135,10 +135,10 @@ struct ptx_attend {
     bool chunked;         // it sees those from the last multiple of the window on
     bool sinks;           // each head has one more score, f32 [heads], whose value is 0
     enum ptx_attend_form form;
-    bool halves; // the products on tensor cores, with factors in f16: another order of sums, the same in all forms
     // The most parts into which a row's positions are divided (one more with a window): a power of two, equal in all
     // forms; see ptx_attend_splits.
     uint32_t splits;
+    bool halves; // the products on tensor cores, with factors in f16: another order of sums, the same in all forms
 };
 int ptx_emit_attend(struct ptx *p, const struct ptx_attend *a, struct ptx_launch *launch, struct error *err);
 // Returns whether tensor cores can do the products: from sm_80 on, with a positive scale and heads whose elements are a
