@@ -473,6 +473,14 @@ Test(ptx_attend, borders_of_pages_and_splits)
         add_rows(&r, (int32_t)i % N_SEQS, at[i], 1);
     check((struct heads){4, 2, 32, 32, 0, 2, 0, F16}, &r);
     check((struct heads){2, 1, 32, 32, 129, 2, 0, F16}, &r);
+    struct batch deep = {0}; // one split, of up to three rounds of four pages
+    add_rows(&deep, 0, 255, 1);
+    add_rows(&deep, 1, 256, 1);
+    add_rows(&deep, 2, 700, 3);
+    check((struct heads){2, 1, 64, 64, 0, 1, 0, F16}, &deep);
+    check((struct heads){2, 1, 128, 128, 0, 1, 0, F16}, &deep);
+    check((struct heads){1, 1, 256, 256, 300, 1, 0, F16}, &deep);
+    check((struct heads){1, 1, 96, 128, 0, 1, 0, Q8}, &deep);
     struct batch over = {0};
     add_rows(&over, 0, 126, 5);
     add_rows(&over, 1, 254, 5);
