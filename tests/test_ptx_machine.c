@@ -58,8 +58,10 @@ static void check_model(bool exact, enum dtype cache, const char *path, double b
     size_t n = (size_t)want.n_tokens * (size_t)want.n_vocab, bytes = n * sizeof(float);
     float *whole = malloc(bytes), *again = malloc(bytes), *parts = malloc(bytes), *rows = malloc(bytes);
     cr_assert(whole && again && parts && rows && model.info.n_vocab == want.n_vocab);
-    cr_assert(golden_run_cached(m, model.graph, &want, want.n_tokens, cache, whole, &err) == 0, "%s: %s", path, err.text);
-    cr_assert(!twice || golden_run_cached(m, model.graph, &want, want.n_tokens, cache, again, &err) == 0, "%s: %s", path, err.text);
+    cr_assert(golden_run_cached(m, model.graph, &want, want.n_tokens, cache, whole, &err) == 0, "%s: %s", path,
+              err.text);
+    cr_assert(!twice || golden_run_cached(m, model.graph, &want, want.n_tokens, cache, again, &err) == 0, "%s: %s",
+              path, err.text);
     cr_assert(golden_run_cached(m, model.graph, &want, 7, cache, parts, &err) == 0, "%s: %s", path, err.text);
     cr_assert(golden_run_cached(m, model.graph, &want, 1, cache, rows, &err) == 0, "%s: %s", path, err.text);
     double error = nmse(whole, want.values, n);

@@ -1,7 +1,7 @@
 // Emits attention with one row per CTA: `attend` (form ROWS) and `attend_lone` (form LONE, which skips rows that
 // emit_attend_tiles.c serves). emit_attend_parts.h has the loop that it equals and the order of its sums;
 // emit_attend_fold.c emits the end of the kernel. Chosen for generation, where a step has few rows, and for single
-// rows of larger steps.
+// rows of larger steps, where results are to be exact or heads do not suit tensor cores (emit_attend_half_rows.c).
 //
 // Grid: x the row, y the KV head (times the blocks of up to 8 query heads that share it), z the first split; a CTA
 // processes every gridDim.z-th split of the row's positions. The block is 128 threads. For each page of 64 positions:

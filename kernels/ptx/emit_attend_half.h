@@ -28,9 +28,10 @@ enum { HALF_ONE = 32768 };                                 // the weight of the 
 struct half_part {
     enum dtype type;
     uint32_t dim;
-    uint32_t row;    // bytes of a row in the cache
-    uint32_t stride; // bytes of a row of f16 in shared memory: 16 more than it has, so that 8 rows are in different banks
-    bool converted;  // rows are copied as they are first, and become f16 in shared memory
+    uint32_t row; // bytes of a row in the cache
+    uint32_t
+        stride; // bytes of a row of f16 in shared memory: 16 more than it has, so that 8 rows are in different banks
+    bool converted; // rows are copied as they are first, and become f16 in shared memory
 };
 struct half_shape {
     struct half_part k, v;
@@ -42,12 +43,12 @@ struct half_part half_part_of(const struct ptx_kv *kv);
 
 #define HALF_REGS                                                                                                      \
     "    .reg .pred %in, %narrow, %whole, %sees<2>, %odd, %less;\n"                                                    \
-    "    .reg .u32 %lane, %warp, %g, %col, %copier, %copy_row, %copy_col, %to, %dst, %used, %work, %raw, %take;\n"       \
+    "    .reg .u32 %lane, %warp, %g, %col, %copier, %copy_row, %copy_col, %to, %dst, %used, %work, %raw, %take;\n"     \
     "    .reg .u32 %lane_k, %lane_v, %i, %j, %n, %base, %bits, %largest;\n"                                            \
     "    .reg .s32 %valid, %fits, %lo<2>, %hi<2>;\n"                                                                   \
     "    .reg .u64 %from, %src, %at;\n"                                                                                \
     "    .reg .b32 %b<4>, %p<16>, %w<10>, %h<16>, %pick, %pick_d, %d, %bias_h, %zero;\n"                               \
-    "    .reg .f32 %s<32>, %top<2>, %before<2>, %new<2>, %keep<2>, %part<2>, %times<2>, %factor<2>, %sum<2>;\n" \
+    "    .reg .f32 %s<32>, %top<2>, %before<2>, %new<2>, %keep<2>, %part<2>, %times<2>, %factor<2>, %sum<2>;\n"        \
     "    .reg .f32 %score, %t, %u, %keep, %most, %other, %use, %bias, %nil;\n"
 
 // Sets what depends on the thread: all of the registers above but %q, %s and %p, and %copy_row, %copy_col, %lane_k and

@@ -269,7 +269,7 @@ static void load_queries(struct ptx *p, const struct ptx_attend *a, const struct
         PTX_FILL(p, "    @%in st.shared.v4.b32 [%queries+$0], {%q$1, %q$2, %q$3, %q$4};\n", 512 * step, 4 * step,
                  4 * step + 1, 4 * step + 2, 4 * step + 3);
     PTX_LINES(p, "    }\n");
-    PTX_LINES(p, "    bar.sync 0;\n"); // the_run is stored
+    PTX_LINES(p, "    bar.sync 0;\n");         // the_run is stored
     for (uint32_t i = 0; i < t->slab / 2; i++) // behind the queries, which need these registers
         PTX_FILL(p, "    mov.f32 %o$0, 0f00000000;\n", i);
 }

@@ -111,7 +111,7 @@ struct ptx_kv_write {
 int ptx_emit_kv_write(struct ptx *p, const struct ptx_kv_write *w, struct ptx_launch *launch, struct error *err);
 
 // Attention over the pages of the KV cache. Three forms give a row the same bits; emit_attend_parts.h defines the
-// order of their sums.
+// order of their sums, one with floats and one with halves.
 //   ROWS   A CTA has a row, a KV head with up to 8 of its query heads, and the splits %ctaid.z, %ctaid.z + %nctaid.z,
 //          and so on of the row's positions. If several CTAs share a row, each stores its partial sums, and the last
 //          one to finish combines them. Chosen for steps of fewer than PTX_ATTEND_MANY rows. Parameters: step,
@@ -135,10 +135,10 @@ struct ptx_attend {
     bool chunked;         // it sees those from the last multiple of the window on
     bool sinks;           // each head has one more score, f32 [heads], whose value is 0
     enum ptx_attend_form form;
-    bool halves; // the products on tensor cores, with factors in f16: another order of sums, the same in all forms
     // The most parts into which a row's positions are divided (one more with a window): a power of two, equal in all
     // forms; see ptx_attend_splits.
     uint32_t splits;
+    bool halves; // the products on tensor cores, with factors in f16: another order of sums, the same in all forms
 };
 int ptx_emit_attend(struct ptx *p, const struct ptx_attend *a, struct ptx_launch *launch, struct error *err);
 // Returns whether tensor cores can do the products: from sm_80 on, with a positive scale and heads whose elements are a
