@@ -3,7 +3,8 @@
 //
 // The kernel: prefetch the first weights; compute the row (make_row); loop over units (sections): load the inputs of
 // the nodes, compute the products of all legs, compute the nodes. With 8-bit activations a CTA has up to 16 warps, or
-// up to 12 if a type's unit needs more registers; with float32 activations it has 8.
+// up to 12 if a type's unit needs more registers, or up to 8 in the variants after the first; with float32 activations it
+// has 8.
 //
 // Products of 8-bit activations are computed as in emit_matmul_q8.c: lane i of a warp has output i of a tile of 32, a
 // warp computes the complete S of a block of 256 (an item), and the S are added in the order of the blocks. The items
