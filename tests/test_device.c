@@ -124,6 +124,17 @@ Test(device, dump_ptx_needs_no_card)
     cr_expect(per_weight > 0.05 && per_weight < 16, "%.100s", line);
 }
 
+// Bulk copies of weights stand in kernels with a ring alone.
+Test(device, dump_ptx_shows_variants)
+{
+    char out[OUT_SIZE];
+    needs_builtin();
+    quern("QUERN_CUDA_CARDS=0", "dump ptx | grep -c cp.async.bulk || :", out);
+    cr_expect_eq(atoi(out), 0, "%s", out);
+    quern("QUERN_CUDA_CARDS=0", "dump ptx --variant 2 | grep -c cp.async.bulk || :", out);
+    cr_expect(atoi(out) > 0, "%s", out);
+}
+
 Test(device, bench_names_the_card)
 {
     char out[OUT_SIZE];

@@ -673,7 +673,8 @@ static void assemble(const char *folder, int arch, const char *what)
 
 // All architectures and classes take minutes; they run in the long suite, where EVERY_ARCH is defined.
 #ifdef EVERY_ARCH
-static const uint32_t archs[] = {75, 80, 86, 89, 90, 100, 120}, classes[] = {1, 2, 4, 8, 16, 32, PTX_MANY_ROWS, PTX_WIDE_ROWS};
+static const uint32_t archs[] = {75, 80, 86, 89, 90, 100, 120},
+                      classes[] = {1, 2, 4, 8, 16, 32, PTX_MANY_ROWS, PTX_WIDE_ROWS};
 enum { TYPE_STEP = 1 };
 #else
 static const uint32_t archs[] = {75, 90}, classes[] = {1, 32, PTX_MANY_ROWS, PTX_WIDE_ROWS};

@@ -3,7 +3,8 @@
 //
 // The kernel: prefetch the first weights; compute the row (make_row); loop over units (sections): load the inputs of
 // the nodes, compute the products of all legs, compute the nodes. With 8-bit activations a CTA has up to 16 warps, or
-// up to 12 if a type's unit needs more registers; with float32 activations it has 8.
+// up to 12 if a type's unit needs more registers, or up to 8 in the variants after the first; with float32 activations it
+// has 8.
 //
 // Products of 8-bit activations: emit_fused_q8.c; of 16-bit activations: emit_fused_half.c. With 8 bits, if shared memory
 // suffices, the S are double-buffered: the warps without columns continue with the next unit while the others add.

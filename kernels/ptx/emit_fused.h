@@ -117,8 +117,8 @@ struct ptx_fused_route {
 // The variants of a kernel, which give the same bits. Which one is fastest depends on the card. Kernels with experts, with
 // a choice of experts or with few float32 columns have the first one alone.
 enum ptx_fused_variant {
-    FUSED_WIDE, // a CTA has up to 512 threads
-    FUSED_SMALL, // up to 256 threads, so that two CTAs fit on a multiprocessor; of activations of 16 bits FUSED_WIDE again
+    FUSED_WIDE,      // a CTA has up to 512 threads
+    FUSED_SMALL,     // up to 256, so that two CTAs fit on a multiprocessor; with 16-bit activations FUSED_WIDE again
     FUSED_RING,      // as before, with weights in flight in shared memory (emit_fused_ring.c)
     FUSED_RING_PAIR, // the same, for two CTAs of the launch on a multiprocessor: these leave no room for the next launch
     FUSED_VARIANTS

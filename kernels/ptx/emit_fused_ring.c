@@ -323,6 +323,25 @@ static void fill_stages(struct ptx *p, const struct ptx_fused *f, const struct p
         PTX_FILL(p, "    sub.u32 %full, %full, $0;\n", 8 * r->depth);
 }
 
+// Prefetches the gain or bias of a norm of the row to L2, if it has one: 128 bytes a thread. Like weights it is constant,
+// and has long left the cache since the last step.
+static void prefetch_floats(struct ptx *p, int param, uint32_t n, uint32_t threads)
+{
+    const uint32_t lines = ptx_tiles(4 * n, 128);
+    if (param < 0)
+        return;
+    PTX_FILL(p,
+             "    ld.param.u64 %row, [p$0];\n"
+             "    cvta.to.global.u64 %row, %row;\n"
+             "    mad.wide.u32 %row, %index, 128, %row;\n",
+             (uint32_t)param);
+    for (uint32_t from = 0; from < lines; from += threads)
+        PTX_FILL(p,
+                 "    setp.lt.u32 %in, %index, $0;\n"
+                 "    @%in prefetch.global.L2 [%row+$1];\n",
+                 lines - from, 128 * from);
+}
+
 void ptx_ring_fill(struct ptx *p, const struct ptx_fused *f, const struct ptx_ring *r, uint32_t warps)
 {
     if (r->warps < warps)
@@ -341,6 +360,11 @@ void ptx_ring_fill(struct ptx *p, const struct ptx_fused *f, const struct ptx_ri
     fill_stages(p, f, r);
     if (r->warps < warps)
         PTX_LINES(p, "FILLED:\n");
+    for (int i = 0; i < f->n_prologue; i++)
+        if (f->prologue[i].kind == FUSED_NORM) {
+            prefetch_floats(p, f->prologue[i].param, f->n_in, 32 * warps);
+            prefetch_floats(p, f->prologue[i].other, f->n_in, 32 * warps);
+        }
     if (f->dependent)
         PTX_LINES(p, "    griddepcontrol.launch_dependents;\n"
                      "    griddepcontrol.wait;\n");

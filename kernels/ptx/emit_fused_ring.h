@@ -42,7 +42,7 @@ uint32_t ptx_ring_registers(const struct ptx_fused *f);
 // Before the entry: declares the stages. In the entry: declares the mbarriers.
 void ptx_ring_module(struct ptx *p);
 void ptx_ring_declare(struct ptx *p, const struct ptx_ring *r);
-// Fills the ring with the first units of each of its warps; the CTA has `warps` warps. A dependent kernel then lets the
+// Fills the ring with the first units of each of its warps; the CTA has `warps` warps. Changes %row. A dependent kernel then lets the
 // next launch begin, and waits for the launches ahead of it.
 void ptx_ring_fill(struct ptx *p, const struct ptx_fused *f, const struct ptx_ring *r, uint32_t warps);
 // Computes %bs0, the S of the warp's next item, number %item of a run, and steps to the next stage. Sets %block.

@@ -38,7 +38,8 @@ static void add_value(struct plan *p, struct gpu_launch *l, const struct tensor 
 // Whether kernels of a kind run between the fused ones of a step of one row. Both lists of a plan share them.
 static bool may_be_early(enum gpu_kind kind)
 {
-    return kind != GPU_FUSED && kind != GPU_ROW && kind != GPU_MATMUL && kind != GPU_GROUP && kind != GPU_REPACK && kind != GPU_TOP;
+    return kind != GPU_FUSED && kind != GPU_ROW && kind != GPU_MATMUL && kind != GPU_GROUP && kind != GPU_REPACK &&
+           kind != GPU_TOP;
 }
 
 int gpu_add_kernel(struct plan *p, struct gpu_launch *l, struct gpu_spec *spec, uint32_t rows, struct error *err)

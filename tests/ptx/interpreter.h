@@ -3,8 +3,8 @@
 // Parsing is strict: an unknown opcode, modifier or type is an error with its line. A launch runs the CTAs of a grid
 // one after another, and the warps of a CTA in turn from barrier to barrier, with 32 lanes in lockstep. A launch ends
 // with an error that names kernel, line, CTA and thread at any fault that a GPU may not report: an access that is out
-// of bounds, misaligned or a race; a read of a register or byte that was never written; a barrier that not all threads
-// reach.
+// of bounds, misaligned or a race; a read of a register or byte that was never written, or that a copy in flight will
+// write; a barrier that not all threads reach; a phase of an mbarrier that is never complete.
 //
 // Ownership: the machine owns its memory and its modules until simt_free. Threads: one at a time for each machine.
 #ifndef QUERN_INTERPRETER_H
