@@ -5,7 +5,8 @@
 #include "kernels/card.h"
 
 static const char head[] = "weights      in    out  x     rows  by         us  the others that were measured\n";
-static const char legend[] = "by: rows of x that a thread block multiplies; us: the time of the product\n";
+static const char legend[] = "by: rows of x that a thread block multiplies; us: the time of the product\n"
+                             "step: of one row; by: the variant of its kernels; in, out: its name\n";
 
 static void print_choice(const struct card_choice *c, struct text *out)
 {

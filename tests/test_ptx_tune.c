@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TOKENS = 40, FEW_TOKENS = 7, CARD_BYTES = 512 << 20 };
+enum { TOKENS = 40, FEW_TOKENS = 9, CARD_BYTES = 512 << 20 };
 static char folder[64], model_path[96], cache[96];
 
 static void make_all(void)
@@ -36,10 +36,10 @@ static void remove_all(void)
 
 TestSuite(ptx_tune, .init = make_all, .fini = remove_all, .timeout = 240);
 
-// What a run with steps of n_batch rows did. With 4 of them there is little to measure.
+// What a run with steps of n_batch rows did. With 4 of them there is little to measure, and the last step has one row.
 struct outcome {
-    int timed, choices, wide; // wide: choices of PTX_WIDE_ROWS
-    float *logits;            // [n_vocab] after the last token
+    int timed, choices, wide, steps; // wide: choices of PTX_WIDE_ROWS; steps: of variants of a step of one row
+    float *logits;                   // [n_vocab] after the last token
     int n_vocab;
 };
 
@@ -65,7 +65,10 @@ static struct outcome run(double tune_seconds, const char *kept, int n_batch)
     memcpy(out.logits, session_logits(s, 0), (size_t)out.n_vocab * sizeof(float));
     out.timed = card_tuned(m->machine);
     for (; card_choice(m->machine, out.choices, &c); out.choices++) {
-        cr_expect(c.us > 0 && c.rows >= 2 && c.class >= 1, "%s %u", c.type, c.class);
+        const bool step = !strcmp(c.type, "step");
+        cr_expect(c.us > 0 && (step ? c.rows == 1 && c.class < 4 : c.rows >= 2 && c.class >= 1), "%s %u", c.type,
+                  c.class);
+        out.steps += step;
         out.wide += c.class == 128;
     }
     session_close(s);
@@ -152,6 +155,32 @@ Test(ptx_tune, what_was_kept_is_used)
         put_kept(lines, false);
         struct outcome kept = run(1e-9, cache, 48);
         cr_expect_eq(kept.wide, class == 128 ? 7 : 0);
+        expect_bits(&first, &kept);
+        free(kept.logits);
+    }
+    free(first.logits);
+}
+
+// A step of one row with each variant of its kernels.
+Test(ptx_tune, what_was_kept_of_a_step_is_used)
+{
+    struct outcome first = run(1e9, cache, 4);
+    char path[256], line[128];
+    unsigned high, low, variant;
+    bool found = false;
+    cr_expect_eq(first.steps, 1);
+    find_kept(path);
+    FILE *f = fopen(path, "re");
+    cr_assert_not_null(f);
+    while (!found && fgets(line, sizeof line, f))
+        found = sscanf(line, "step %u %u f32 1 %u", &high, &low, &variant) == 3;
+    fclose(f);
+    cr_assert(found);
+    for (variant = 0; variant < 5; variant++) { // there is no variant 4
+        snprintf(line, sizeof line, "step %u %u f32 1 %u 1.0\n", high, low, variant);
+        put_kept(line, false);
+        struct outcome kept = run(1e-9, cache, 4);
+        cr_expect_eq(kept.steps, variant < 4);
         expect_bits(&first, &kept);
         free(kept.logits);
     }

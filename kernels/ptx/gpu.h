@@ -123,10 +123,14 @@ void gpu_kernels_free(struct gpu *g);
 int gpu_tuner_open(struct gpu *g, const struct gpu_options *o, struct error *err);
 void gpu_tuner_close(struct gpu *g);
 // The class of rows that serves this number of rows: the one that was measured to be the fastest, else that of
-// ptx_matmul_rows.
+// ptx_matmul_rows, whose other variant from that many rows on is PTX_WIDE_ROWS.
 uint32_t gpu_class_of(const struct gpu *g, const struct ptx_matmul *m, uint32_t rows);
 // Measures the classes of a product, whose weights are at `tiles`, unless that was done before or no time is left for it.
 int gpu_tune(struct gpu *g, const struct ptx_matmul *m, uint64_t tiles, uint32_t rows, struct error *err);
+// Measures a step of one row with each variant of its fused kernels, unless that was done before or no time is left for it,
+// and makes the list of one row with the fastest. gpu_fuse_list makes that list anew with the variant of the plan.
+struct plan;
+int gpu_tune_step(struct plan *p, struct error *err);
 // Ends the measurements of a plan: frees their memory, and keeps the choices.
 void gpu_tuned(struct gpu *g);
 
@@ -257,6 +261,7 @@ struct plan {
     struct node_time *times, *taken;
     int repeats; // runs of each launch, with `profile`
     int max_rows[ROWS_KINDS];
+    int variant; // of the fused kernels in the list of one row (enum ptx_fused_variant)
 };
 
 int gpu_compile(struct machine *m, const struct graph *g, const struct compile_options *o, struct plan **out,
@@ -288,6 +293,7 @@ int gpu_fuse(struct plan *p, struct error *err);
 // dependencies in a captured graph (CUDA 12.3 or newer).
 bool gpu_starts_early(const struct plan *p);
 int gpu_fuse_launches(struct plan *p, struct error *err);
+int gpu_fuse_list(struct plan *p, struct error *err);
 uint64_t gpu_value(const struct plan *p, const struct tensor *n); // address in the list under construction
 uint64_t gpu_value_in(const struct plan *p, enum gpu_list_kind list, const struct tensor *n);
 // Returns the list that serves a bucket.

@@ -559,12 +559,12 @@ static uint32_t most_ctas(const struct plan *p, const struct gpu_kernel *k, cons
     return n_sm * MAX(1u, THREADS_AN_SM / k->launch.block[0]);
 }
 
-// Chooses the variant: the one that the machine's options name, or the last one that the kernel has.
+// Chooses the variant: that of the plan, or the last one that the kernel has.
 static void choose_variant(const struct plan *p, struct ptx_fused *f)
 {
     const struct driver_card *card = driver_facts(p->gpu->driver);
     f->target = (uint32_t)(10 * card->major + card->minor);
-    f->variant = (enum ptx_fused_variant)MIN((uint32_t)MAX(p->gpu->variant, 0), ptx_fused_variants(f) - 1);
+    f->variant = (enum ptx_fused_variant)MIN((uint32_t)MAX(p->variant, 0), ptx_fused_variants(f) - 1);
 }
 
 bool gpu_starts_early(const struct plan *p)
@@ -598,13 +598,15 @@ static int launch_stage(struct fusion *u, const struct stage *s, struct error *e
 
 // Nodes with a launch of their own are built by gpu_node as for a plan of one row, in which no product adds a residual
 // (p->into is empty).
-int gpu_fuse_launches(struct plan *p, struct error *err)
+int gpu_fuse_list(struct plan *p, struct error *err)
 {
     struct fusion *u = p->fusion;
     struct tensor **into = p->into;
     const int most[ROWS_KINDS] = {p->max_rows[ROWS_TOKENS], p->max_rows[ROWS_OUTPUTS]};
     int status = 0;
     p->list = &p->lists[GPU_ONE_ROW];
+    p->list->n_launches = 0;
+    p->list->routed = NULL;
     p->max_rows[ROWS_TOKENS] = p->max_rows[ROWS_OUTPUTS] = 1;
     if (!(p->into = ARENA_ARRAY(&p->arena, struct tensor *, (size_t)p->program.n)))
         status = fail(err, E_MEMORY, "no memory for a plan");
@@ -625,4 +627,10 @@ int gpu_fuse_launches(struct plan *p, struct error *err)
     p->list = &p->lists[GPU_ANY_ROWS];
     memcpy(p->max_rows, most, sizeof most);
     return status;
+}
+
+int gpu_fuse_launches(struct plan *p, struct error *err)
+{
+    p->variant = p->gpu->variant;
+    return gpu_fuse_list(p, err) || gpu_tune_step(p, err) ? -1 : 0;
 }

@@ -195,9 +195,9 @@ static int build(struct plan *p, struct error *err)
     for (int i = 0; i < p->program.n; i++)
         if (gpu_node(p, p->program.nodes[i], err))
             return -1;
-    gpu_tuned(p->gpu);
     if (p->fusion && gpu_fuse_launches(p, err))
         return -1;
+    gpu_tuned(p->gpu);
     return driver_wait(p->gpu->driver, err);
 }
 

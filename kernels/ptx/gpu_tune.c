@@ -1,4 +1,4 @@
-// Chooses the kernel of a product with several rows by measuring on the card at hand.
+// Chooses kernels by measuring on the card at hand: of products with several rows, and of a step of one row.
 //
 // A product has a kernel for each class of rows (emit_matmul.h), all with the same bits. Which class is fastest for so
 // many outputs and rows depends on the card: on its multiprocessors, its tensor cores, its cache. ptx_matmul_rows guesses.
@@ -7,8 +7,12 @@
 // is kept in a file beside the compiled kernels. Its name holds a hash of the card, its driver and the kernels' texts, so
 // that what another card or other kernels were measured to do is not used.
 //
+// A step of one row has variants of its fused kernels (emit_fused.h), which differ in how launches share the card. So a
+// whole step is measured, with each variant in all of its kernels. A plan is found again by a hash of their texts.
+//
 // A line of the file is a choice: the type of the weights, n_in, n_out, the form of the activations, the rows, the class,
-// and its microseconds. Lines that do not read like this, or name a class that does not exist, are left out.
+// and its microseconds. Of a step the type is "step", n_in and n_out are the halves of the hash, and the class is the number
+// of the variant. Lines that do not read like this, or name a class that does not exist, are left out.
 #include "kernels/card.h"
 #include "kernels/ptx/gpu.h"
 
@@ -21,9 +25,10 @@ enum { CLASSES = 8, REPEATS = 3, LINE = 256, FEW = 64, FLUSH = 64 << 20 };
 static const double better = 0.97; // of the time of the class that is taken without measuring
 static const uint32_t classes[] = {1, 2, 4, 8, 16, 32, PTX_MANY_ROWS, PTX_WIDE_ROWS};
 static const char *const forms[] = {"f32", "q8", "f16"};
+static const char step_name[] = "step";
 
 struct choice {
-    enum dtype type;
+    enum dtype type; // DT_COUNT: a step of one row
     uint32_t n_in, n_out, rows, class;
     int form; // of `forms`
     double us;
@@ -67,7 +72,11 @@ static bool has_class(const struct gpu *g, const struct ptx_matmul *m, uint32_t 
 uint32_t gpu_class_of(const struct gpu *g, const struct ptx_matmul *m, uint32_t rows)
 {
     const struct choice *c = m->n_used ? NULL : find(g->tuner, m, rows);
-    return c && has_class(g, m, c->class) ? c->class : ptx_matmul_rows(m, rows, gpu_target(g));
+    if (c && has_class(g, m, c->class))
+        return c->class;
+    if (g->variant && rows >= PTX_WIDE_ROWS && has_class(g, m, PTX_WIDE_ROWS))
+        return PTX_WIDE_ROWS;
+    return ptx_matmul_rows(m, rows, gpu_target(g));
 }
 
 static int add(struct gpu_tuner *t, const struct choice *c, struct error *err)
@@ -89,6 +98,8 @@ static bool parse(const char *line, struct choice *c)
         return false;
     c->n_tried = 0;
     c->type = DT_COUNT;
+    if (!strcmp(type, step_name))
+        return c->rows == 1 && c->class < FUSED_VARIANTS;
     for (int i = 0; i < DT_COUNT; i++)
         if (dtype_info[i].name && !strcmp(dtype_info[i].name, type))
             c->type = (enum dtype)i;
@@ -111,13 +122,18 @@ static void read_choices(struct gpu_tuner *t)
         fclose(f);
 }
 
+static const char *name_of(const struct choice *c)
+{
+    return c->type < DT_COUNT ? dtype_info[c->type].name : step_name;
+}
+
 static bool print_choices(const struct gpu_tuner *t, FILE *f)
 {
     bool fine = true;
     for (int i = 0; i < t->n; i++) {
         const struct choice *c = &t->choices[i];
-        fine = fine && fprintf(f, "%s %u %u %s %u %u %.1f\n", dtype_info[c->type].name, c->n_in, c->n_out,
-                               forms[c->form], c->rows, c->class, c->us) > 0;
+        fine = fine && fprintf(f, "%s %u %u %s %u %u %.1f\n", name_of(c), c->n_in, c->n_out, forms[c->form], c->rows,
+                               c->class, c->us) > 0;
     }
     return fine;
 }
@@ -320,6 +336,130 @@ int gpu_tune(struct gpu *g, const struct ptx_matmul *m, uint64_t tiles, uint32_t
     return add(t, &c, err);
 }
 
+// ---- a step of one row
+
+// A hash of the kernels of the list of one row, and of how many CTAs they have.
+static uint64_t hash_of_list(const struct plan *p)
+{
+    const struct gpu_list *list = &p->lists[GPU_ONE_ROW];
+    uint64_t h = 2;
+    for (int i = 0; i < list->n_launches; i++) {
+        const struct gpu_kernel *k = list->launches[i].kernels[0];
+        h = driver_hash(p->gpu->driver, (struct str){k->key, k->key_size}, h + list->launches[i].most_ctas);
+    }
+    return h;
+}
+
+static struct choice *find_step(const struct gpu_tuner *t, uint64_t hash)
+{
+    for (int i = 0; i < t->n; i++)
+        if (t->choices[i].type == DT_COUNT && t->choices[i].n_in == (uint32_t)(hash >> 32) &&
+            t->choices[i].n_out == (uint32_t)hash)
+            return &t->choices[i];
+    return NULL;
+}
+
+// Writes the inputs of a step with token 0 at position 0, whose keys and values go to page 0 at t->x, and which has no
+// states.
+static int put_first_step(struct plan *p, struct error *err)
+{
+    struct gpu_tuner *t = p->gpu->tuner;
+    const int32_t none = -1;
+    const size_t states = sizeof(struct ptx_step) + 3 * sizeof none; // behind a token, a position and a table
+    const struct ptx_step head = {.rows = {1, 1}, .pages_stride = 1, .kv = t->x, .states = t->x};
+    memset(p->pinned, 0, p->block_bytes);
+    memcpy(p->pinned, &head, sizeof head);
+    for (size_t i = 0; i < 2; i++)
+        memcpy(p->pinned + states + i * sizeof none, &none, sizeof none);
+    return driver_put(p->gpu->driver, p->block, p->pinned, p->block_bytes, err);
+}
+
+static int record_step(struct plan *p, struct driver_graph **out, struct error *err)
+{
+    const int rows[ROWS_KINDS] = {1, 1};
+    const struct gpu_list *list = &p->lists[GPU_ONE_ROW];
+    struct driver *d = p->gpu->driver;
+    if (driver_record(d, err))
+        return -1;
+    for (int i = 0; i < list->n_launches; i++)
+        if (gpu_launch_one(p, &list->launches[i], rows, err)) {
+            driver_recorded(d, NULL, NULL);
+            return -1;
+        }
+    return driver_recorded(d, out, err);
+}
+
+// Sets *us to the time of a step: the mean of some steps that follow each other.
+static int time_step(struct plan *p, double *us, struct error *err)
+{
+    enum { STEPS = 8 };
+    struct driver *d = p->gpu->driver;
+    struct driver_graph *graph;
+    double seconds;
+    if (record_step(p, &graph, err))
+        return -1;
+    int status = driver_replay(d, graph, err) || driver_mark(d, 0, err);
+    for (int i = 0; i < STEPS && !status; i++)
+        status = driver_replay(d, graph, err);
+    status = status || driver_mark(d, 1, err) || driver_between(d, &seconds, err);
+    driver_graph_free(d, graph);
+    if (!status)
+        *us = 1e6 * seconds / STEPS;
+    return status ? -1 : 0;
+}
+
+// Measures the variants, as far as there is time, and sets c->class to the fastest. The list is that of the last one.
+static int measure_step(struct plan *p, struct choice *c, struct error *err)
+{
+    struct gpu_tuner *t = p->gpu->tuner;
+    uint64_t before = 0;
+    if (make_room(p->gpu->driver, &t->x, &t->x_bytes, MAX(p->page_bytes, (size_t)1), err) || put_first_step(p, err))
+        return -1;
+    for (uint32_t v = 0; v < FUSED_VARIANTS && t->seconds > 0; v++) {
+        const double from = now();
+        double us;
+        p->variant = (int)v;
+        if (gpu_fuse_list(p, err))
+            return -1;
+        const uint64_t hash = hash_of_list(p);
+        if (v && hash == before) // no kernel has more variants
+            break;
+        before = hash;
+        if (time_step(p, &us, err))
+            return -1;
+        t->seconds -= now() - from;
+        c->tried[c->n_tried++] = (struct card_class){v, us};
+        if (!v || us < (c->class ? 1 : better) * c->us)
+            c->class = v, c->us = us;
+    }
+    return 0;
+}
+
+int gpu_tune_step(struct plan *p, struct error *err)
+{
+    struct gpu_tuner *t = p->gpu->tuner;
+    if (!t || p->variant)
+        return 0;
+    const uint64_t hash = hash_of_list(p);
+    const struct choice *kept = find_step(t, hash);
+    struct choice c = {DT_COUNT, (uint32_t)(hash >> 32), (uint32_t)hash, 1, 0, 0, 0, 0, {{0}}};
+    struct error why = {0};
+    if (!kept && t->seconds > 0 && measure_step(p, &c, &why)) {
+        if (why.code != E_MEMORY)
+            return fail(err, why.code, "%s", why.text);
+        t->seconds = 0;
+        c = (struct choice){0};
+    }
+    if (c.n_tried) {
+        t->timed++;
+        t->changed = true;
+        if (add(t, &c, err))
+            return -1;
+    }
+    p->variant = (int)(kept ? kept->class : c.class);
+    return gpu_fuse_list(p, err);
+}
+
 void gpu_tuned(struct gpu *g)
 {
     struct gpu_tuner *t = g->tuner;
@@ -348,7 +488,7 @@ bool card_choice(const struct machine *m, int i, struct card_choice *out)
     if (!g->tuner || i < 0 || i >= g->tuner->n)
         return false;
     const struct choice *c = &g->tuner->choices[i];
-    *out = (struct card_choice){.type = dtype_info[c->type].name,
+    *out = (struct card_choice){.type = name_of(c),
                                 .form = forms[c->form],
                                 .n_in = c->n_in,
                                 .n_out = c->n_out,
