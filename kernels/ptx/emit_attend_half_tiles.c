@@ -1,25 +1,28 @@
-// Emits `attend_half_tiles`, attention on tensor cores with a tile of rows per CTA (form TILES). emit_attend_parts.h has
-// the loop that it equals and the order of its sums. Chosen, with `attend_half_lone`, for steps of PTX_ATTEND_MANY rows or
-// more (prompts). The CTA processes the runs of its tile in turn: two or more rows at consecutive positions of one sequence.
+// Emits `attend_half_tiles`, attention on tensor cores with a tile of rows per CTA (form TILES). emit_attend_parts.h
+// has the loop that it equals and the order of its sums. Chosen, with `attend_half_lone`, for steps of PTX_ATTEND_MANY
+// rows or more (prompts). The CTA processes the runs of its tile in turn: two or more rows at consecutive positions of
+// one sequence.
 //
-// Grid: x the tile of rows, y the KV head (times the blocks of its query heads). A CTA has 128 pairs of a row and a query
-// head, 16 of them for each of its 8 warps. With values of more than 128 elements it has 64 pairs, and two warps have the
-// same 16: both compute all scores, and each multiplies half of the elements of the values, as the sums of all of them
-// would take all registers. For each page that a row of the run sees, each warp multiplies its queries with all keys, makes
-// weights of the scores in registers, and multiplies them with all values. Pages go to shared memory once for all warps, by
-// cp.async: the values while the scores are computed, the keys of the next page while the values are multiplied. Rows of
-// blocks are copied as they are, and all threads convert them to f16 before they are multiplied.
+// Grid: x the tile of rows, y the KV head (times the blocks of its query heads). A CTA has 128 pairs of a row and a
+// query head, 16 of them for each of its 8 warps. With values of more than 128 elements it has 64 pairs, and two warps
+// have the same 16: both compute all scores, and each multiplies half of the elements of the values, as the sums of all
+// of them would take all registers. For each page that a row of the run sees, each warp multiplies its queries with all
+// keys, makes weights of the scores in registers, and multiplies them with all values. Pages go to shared memory once
+// for all warps, by cp.async: the values while the scores are computed, the keys of the next page while the values are
+// multiplied. Rows of blocks are copied as they are, and all threads convert them to f16 before they are multiplied.
 //
-// The sums of the split are in registers. At its end they are added to the totals, which are in y itself: a thread writes
-// and reads its own elements there, once in four pages or more, and the registers serve occupancy. The last split divides by
-// the sum of the weights.
+// The sums of the split are in registers. At its end they are added to the totals, which are in y itself: a thread
+// writes and reads its own elements there, once in four pages or more, and the registers serve occupancy. The last
+// split divides by the sum of the weights.
 //
-// Shared memory, at most 99 KB, dynamic: a page of keys and one of values (34 KB for heads of 128); or, of a part whose rows
-// are blocks, one page of blocks and one of f16 for both; and the queries, where heads of more than 128 elements leave no
-// registers for them, or where they would keep a second CTA from a multiprocessor (heads of up to 64 elements).
+// Shared memory, at most 99 KB, dynamic: a page of keys and one of values (34 KB for heads of 128); or, of a part whose
+// rows are blocks, one page of blocks and one of f16 for both; and the queries, where heads of more than 128 elements
+// leave no registers for them, or where they would keep a second CTA from a multiprocessor (heads of up to 64
+// elements).
 //
-// Cost: a page is read once for 128 pairs. Each warp reads the whole page from shared memory for 16 pairs: 128 bytes for
-// each 1,024 products, the rate at which a multiprocessor's shared memory and the tensor cores of sm_80 are equally busy.
+// Cost: a page is read once for 128 pairs. Each warp reads the whole page from shared memory for 16 pairs: 128 bytes
+// for each 1,024 products, the rate at which a multiprocessor's shared memory and the tensor cores of sm_80 are equally
+// busy.
 #include "kernels/ptx/emit_attend_half.h"
 
 struct half_tile {
@@ -121,7 +124,8 @@ static void declare(struct ptx *p, const struct ptx_attend *a, const struct half
 
 // ---- a run
 
-// Loads what begin_run stored, and the last page of the run, so that registers need not keep it while products use them.
+// Loads what begin_run stored, and the last page of the run, so that registers need not keep it while products use
+// them.
 static void recall_run(struct ptx *p)
 {
     PTX_LINES(p, "    mov.u32 %i, the_run;\n"
@@ -197,8 +201,8 @@ static void recall_places(struct ptx *p, const struct ptx_attend *a, const struc
     find_places(p, a, t);
 }
 
-// Sets what the lane's pair r is: %pair_row<r> of the step, %pair_head<r>, whether it is there, and its position. A pair
-// that is not there is computed like the nearest one that is, and not stored.
+// Sets what the lane's pair r is: %pair_row<r> of the step, %pair_head<r>, whether it is there, and its position. A
+// pair that is not there is computed like the nearest one that is, and not stored.
 static void find_pair(struct ptx *p, const struct half_tile *t, uint32_t r)
 {
     PTX_FILL(p,
@@ -307,8 +311,8 @@ static void copy_page(struct ptx *p, const struct ptx_attend *a, const struct ha
     half_copy(p, &t->h, part, 0, KV_PAGE);
 }
 
-// Waits for the keys or values of a page and sets %take to the lane's place in them. After the barrier all warps are done
-// with what the next copy, or the conversion, writes over.
+// Waits for the keys or values of a page and sets %take to the lane's place in them. After the barrier all warps are
+// done with what the next copy, or the conversion, writes over.
 static void take_page(struct ptx *p, const struct half_tile *t, bool values)
 {
     const struct half_part *part = values ? &t->h.v : &t->h.k;
