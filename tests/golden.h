@@ -65,8 +65,8 @@ static inline double nmse(const float *a, const float *b, size_t n)
     return error / sum;
 }
 
-// Runs the ids through the graph, `chunk` a step, with a cache of a type, and brings out the logits of every row: -1 on an
-// error.
+// Runs the ids through the graph, `chunk` a step, with a cache of a type, and brings out the logits of every row: -1 on
+// an error.
 static inline int golden_run_cached(struct machine *m, const struct graph *g, const struct logits *want, int chunk,
                                     enum dtype cache, float *out, struct error *err)
 {

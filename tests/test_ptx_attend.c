@@ -83,8 +83,8 @@ static uint64_t to_card(struct card *c, const void *data, size_t size)
     return at;
 }
 
-// The scale of products of queries and keys: with the usual one the scores of random heads are about 1. Floats have their
-// errors tested with larger ones. It makes up for the size of queries.
+// The scale of products of queries and keys: with the usual one the scores of random heads are about 1. Floats have
+// their errors tested with larger ones. It makes up for the size of queries.
 static float scale_of(const struct heads *h, bool halves)
 {
     return (halves ? (float)(1 / sqrt(h->dim_k)) : 0.3f) * (2 / queries_of(h));
@@ -302,10 +302,11 @@ static double score(const struct card *c, const float *q, const float *k)
     return c->h.softcap > 0 ? (double)c->h.softcap * tanh(s / (double)c->h.softcap) : s;
 }
 
-// Largest relative errors: with floats scores of long keys are large, and so are the errors of their exponentials. Products
-// on tensor cores are compared by their squared errors: each of a query, a weight, and a key or value of a block is
-// rounded to 11 bits, which is 2e-4 of it on average over a binade. Scores of a deviation of 1.2 so have the error 2.4e-4
-// from their queries and once more from keys in blocks, and the sum of squares is at most 2.1e-7. N4 asks 1e-6.
+// Largest relative errors: with floats scores of long keys are large, and so are the errors of their exponentials.
+// Products on tensor cores are compared by their squared errors: each of a query, a weight, and a key or value of a
+// block is rounded to 11 bits, which is 2e-4 of it on average over a binade. Scores of a deviation of 1.2 so have the
+// error 2.4e-4 from their queries and once more from keys in blocks, and the sum of squares is at most 2.1e-7. N4 asks
+// 1e-6.
 enum { ROW_OF_HALVES = 300 }; // in 1e-9
 struct errors {
     double worst, largest; // of an element

@@ -94,9 +94,9 @@ static void check_golden(bool exact, enum dtype cache, const struct golden *case
         fprintf(stderr, "skipped: %zu of %zu golden models are not here (QUERN_SHARED)\n", missing, n);
 }
 
-// The bound for floats is 1e-5, and rounding activations to 16 bits takes up to a fifth of it. With float activations the
-// errors of the GPU's approximations are far below. All golden types but one run
-// only in the long suite, where EVERY_MODEL is defined.
+// The bound for floats is 1e-5, and rounding activations to 16 bits takes up to a fifth of it. With float activations
+// the errors of the GPU's approximations are far below. All golden types but one run only in the long suite, where
+// EVERY_MODEL is defined.
 #define FLOATS 1e-9
 static const struct golden floats[] = {
     {"arch/tiny-llama.gguf", FLOATS},
@@ -439,8 +439,8 @@ Test(ptx_machine, serves_every_type_of_cache)
     check_cache("arch/tiny-llama-yarn.gguf", DT_BF16, 1e-6);
 }
 
-// Attention on tensor cores, in models with windows, chunks, a soft cap and sinks. Their golden logits are those of an F32
-// cache; rounding keys, values, queries and weights to 16 bits is within N14.
+// Attention on tensor cores, in models with windows, chunks, a soft cap and sinks. Their golden logits are those of an
+// F32 cache; rounding keys, values, queries and weights to 16 bits is within N14.
 Test(ptx_machine, attention_on_tensor_cores_gives_a_row_the_same_bits)
 {
     static const struct golden cases[] = {{"arch/llama-dense.gguf", 1e-6},

@@ -107,7 +107,8 @@ static void copy_blocks(struct ptx *p, const struct half_shape *s, const struct 
                      "    setp.lt.u32 %narrow, %copier, $0;\n"
                      "    @%narrow ",
                      chunks - i);
-        PTX_FILL(p, "    cp.async.cg.shared.global [%dst+$0], [%src+$1], 16, %used;\n", 16 * i, first * part->row + 16 * i);
+        PTX_FILL(p, "    cp.async.cg.shared.global [%dst+$0], [%src+$1], 16, %used;\n", 16 * i,
+                 first * part->row + 16 * i);
     }
 }
 
@@ -121,8 +122,8 @@ void half_copy(struct ptx *p, const struct half_shape *s, const struct half_part
 
 // ---- conversion
 
-// Turns the four bytes of %w<word> into f16 in %h<h> and %h<h + 1>: the difference of two whole numbers, which is exact,
-// times the scale, which is rounded once.
+// Turns the four bytes of %w<word> into f16 in %h<h> and %h<h + 1>: the difference of two whole numbers, which is
+// exact, times the scale, which is rounded once.
 static void bytes_to_halves(struct ptx *p, uint32_t word, uint32_t h)
 {
     PTX_FILL(p,
@@ -141,8 +142,8 @@ static uint32_t block_bytes(const struct half_part *part)
     return (uint32_t)dtype_info[part->type].bytes;
 }
 
-// Sets %i to the word in which the thread's first block begins, at byte 18 or 34 times %copier of %raw: in its middle, if
-// %copier is odd. The number of threads is even, so that all blocks of a thread lie alike.
+// Sets %i to the word in which the thread's first block begins, at byte 18 or 34 times %copier of %raw: in its middle,
+// if %copier is odd. The number of threads is even, so that all blocks of a thread lie alike.
 static void find_block(struct ptx *p, const struct half_part *part)
 {
     PTX_FILL(p,
@@ -189,8 +190,8 @@ static void block_to_halves(struct ptx *p, const struct half_part *part)
     }
 }
 
-// Sets %dst to the place of the block that is `blocks` blocks behind the thread's first, and returns what is to be added to
-// it. Where the blocks of a thread are in the same columns of their rows, %dst is the place of the first one.
+// Sets %dst to the place of the block that is `blocks` blocks behind the thread's first, and returns what is to be
+// added to it. Where the blocks of a thread are in the same columns of their rows, %dst is the place of the first one.
 static uint32_t find_halves(struct ptx *p, const struct half_shape *s, const struct half_part *part, uint32_t blocks)
 {
     const uint32_t per_row = part->dim / 32;
@@ -231,8 +232,8 @@ void half_convert(struct ptx *p, const struct half_shape *s, const struct half_p
 
 // ---- queries
 
-// Loads the lane's elements of query r, a quarter of the head, and finds the largest magnitude of the head. As the bits of
-// a float: they are in the order of the numbers, and those of what is no number are the largest.
+// Loads the lane's elements of query r, a quarter of the head, and finds the largest magnitude of the head. As the bits
+// of a float: they are in the order of the numbers, and those of what is no number are the largest.
 static void load_query(struct ptx *p, const struct ptx_attend *a, uint32_t r, bool guarded)
 {
     PTX_LINES(p, "    mov.u32 %largest, 0;\n");
@@ -258,9 +259,9 @@ static void load_query(struct ptx *p, const struct ptx_attend *a, uint32_t r, bo
                  by);
 }
 
-// For a largest magnitude of 2^(e - 127) to twice that the scale is 2^(141 - e), which makes it 2^14 to 2^15. Heads below
-// 2^-112 are scaled as if they reached that. The factor undoes it, and makes a score with a soft cap what it is, and a score
-// without a multiple of log2 e. It is never zero, with which an infinite score would be no number.
+// For a largest magnitude of 2^(e - 127) to twice that the scale is 2^(141 - e), which makes it 2^14 to 2^15. Heads
+// below 2^-112 are scaled as if they reached that. The factor undoes it, and makes a score with a soft cap what it is,
+// and a score without a multiple of log2 e. It is never zero, with which an infinite score would be no number.
 void half_query(struct ptx *p, const struct ptx_attend *a, uint32_t r, bool guarded)
 {
     const double unit = a->softcap > 0 ? 1 : LOG2_E;

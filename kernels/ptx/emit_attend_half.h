@@ -2,9 +2,10 @@
 // their sums; emit_attend_half_rows.c has the forms ROWS and LONE, emit_attend_half_tiles.c the form TILES.
 //
 // A warp multiplies 16 queries (rows of A of mma.sync m16n8k16) with the 64 keys of a page, and their weights with the
-// page's values. Lane 4 g + t holds of each product rows g and g + 8 and, of each tile of 8 columns, columns 2t and
-// 2t + 1. These are the places that A has in the next product, so that weights never leave their registers. Keys and values
-// are in shared memory as rows of f16, from where ldmatrix loads them as they are, and ldmatrix.trans as columns.
+// page's values. Lane 4 g + t holds of each product rows g and g + 8 and, of each tile of 8 columns, columns 2t and 2t
+// + 1. These are the places that A has in the next product, so that weights never leave their registers. Keys and
+// values are in shared memory as rows of f16, from where ldmatrix loads them as they are, and ldmatrix.trans as
+// columns.
 //
 // Registers that the parts below use, besides those that each one names:
 //   %lane, %g, %col  the lane, lane / 4, lane % 4
@@ -54,14 +55,14 @@ struct half_part half_part_of(const struct ptx_kv *kv);
 // Sets what depends on the thread: all of the registers above but %q, %s and %p, and %copy_row, %copy_col, %lane_k and
 // %lane_v. `copier` is the thread's number in the CTA, %thread, or that in its warp.
 void half_places(struct ptx *p, const struct half_shape *s);
-// Begins to copy `rows` keys or values from slot `first` of the page on to %to. %from is the address of the page's slot 0.
-// Slots behind %valid become zeros: nothing has written them. The caller commits.
+// Begins to copy `rows` keys or values from slot `first` of the page on to %to. %from is the address of the page's slot
+// 0. Slots behind %valid become zeros: nothing has written them. The caller commits.
 void half_copy(struct ptx *p, const struct half_shape *s, const struct half_part *part, uint32_t first, uint32_t rows);
 // Converts `rows` rows of blocks at %raw to f16 at %work. `label` makes labels unique.
 void half_convert(struct ptx *p, const struct half_shape *s, const struct half_part *part, uint32_t rows,
                   uint32_t label);
-// Sets the fragments of query r of the lane, and %factor<r>, by which its scores are multiplied. %pq<r> is the address of
-// the head's element 2t. If `guarded`, heads for which %has_row<r> is false are zeros.
+// Sets the fragments of query r of the lane, and %factor<r>, by which its scores are multiplied. %pq<r> is the address
+// of the head's element 2t. If `guarded`, heads for which %has_row<r> is false are zeros.
 void half_query(struct ptx *p, const struct ptx_attend *a, uint32_t r, bool guarded);
 // Adds to the scores of keys 16 u to 16 u + 15, or to zeros if `begins`, the products of 16 elements of a head: of the
 // queries in %q<q> to + 3 with keys at [%take + at].
@@ -69,11 +70,11 @@ void half_score(struct ptx *p, uint32_t q, uint32_t u, uint32_t at, bool begins)
 // Makes scores of products: the soft cap, and -inf for keys outside of %lo<r> to %hi<r>, which count from key 2t of the
 // page on, unless %whole is set. Then sets %part<r> to the largest score of each row times its factor.
 void half_tops(struct ptx *p, const struct ptx_attend *a, const struct half_shape *s, uint32_t label);
-// Makes weights of scores: relative to %new<r>, which is no less than any score. Sets %keep<r> to what the sums with the
-// largest score %before<r> are multiplied by, and %part<r> to the sum of the page's weights.
+// Makes weights of scores: relative to %new<r>, which is no less than any score. Sets %keep<r> to what the sums with
+// the largest score %before<r> are multiplied by, and %part<r> to the sum of the page's weights.
 void half_weights(struct ptx *p, const struct half_shape *s);
-// One matrix instruction for each half of 16 columns: to the sums %c<c> to + 7 of these columns, or to zeros if `begins`,
-// adds the products of the weights of keys 16 u to 16 u + 15 with the values at [%take + at].
+// One matrix instruction for each half of 16 columns: to the sums %c<c> to + 7 of these columns, or to zeros if
+// `begins`, adds the products of the weights of keys 16 u to 16 u + 15 with the values at [%take + at].
 void half_values(struct ptx *p, uint32_t c, uint32_t u, uint32_t at, bool begins);
 
 // The kernel of the forms ROWS and LONE (emit_attend_half_rows.c), and that of TILES (emit_attend_half_tiles.c).

@@ -1,31 +1,31 @@
-// Emits attention on tensor cores with one row per CTA: `attend_half` (form ROWS) and `attend_half_lone` (form LONE, which
-// skips rows that emit_attend_half_tiles.c serves). emit_attend_parts.h has the loop that it equals and the order of its
-// sums; emit_attend_fold.c emits the end of the kernel. Chosen for generation, where a step has few rows, and for single
-// rows of larger steps.
+// Emits attention on tensor cores with one row per CTA: `attend_half` (form ROWS) and `attend_half_lone` (form LONE,
+// which skips rows that emit_attend_half_tiles.c serves). emit_attend_parts.h has the loop that it equals and the order
+// of its sums; emit_attend_fold.c emits the end of the kernel. Chosen for generation, where a step has few rows, and
+// for single rows of larger steps.
 //
 // Grid: x the row, y the KV head (times the blocks of up to 16 query heads that share it), z the first split; a CTA
-// processes every gridDim.z-th split of the row's positions. The block is 4 warps, and the query heads are the rows of the
-// matrix instructions. A round is the next four pages of the split, one for each warp:
+// processes every gridDim.z-th split of the row's positions. The block is 4 warps, and the query heads are the rows of
+// the matrix instructions. A round is the next four pages of the split, one for each warp:
 //   scores   A warp multiplies the keys of its page with all queries and publishes the largest score of each head.
 //   weights  With the largest scores of the pages before it, each warp knows the one that its weights are relative to.
-//   values   The products of weights and values go to shared memory, and all threads add those of the four pages in order.
+//   values   The products of weights and values go to shared memory; all threads add those of the four pages in order.
 //
-// Keys and values come by cp.async, 16 rows at a time, to a ring of several such units for each warp, so that a warp waits
-// for nobody but memory and needs no registers for what is in flight. The first keys of the next round are on their way
-// while the values of this one are multiplied.
+// Keys and values come by cp.async, 16 rows at a time, to a ring of several such units for each warp, so that a warp
+// waits for nobody but memory and needs no registers for what is in flight. The first keys of the next round are on
+// their way while the values of this one are multiplied.
 //
-// Shared memory, at most 99 KB, dynamic: the products of the four pages (up to 16 KB) and the rings; and 1 KB of numbers of
-// heads.
+// Shared memory, at most 99 KB, dynamic: the products of the four pages (up to 16 KB) and the rings; and 1 KB of
+// numbers of heads.
 //
-// Cost: a page of keys and values is read once for up to 16 query heads of a row; rows do not share reads. Of the 16 rows of
-// a matrix instruction those without a query head are zeros: memory is the limit, and tensor cores have time.
+// Cost: a page of keys and values is read once for up to 16 query heads of a row; rows do not share reads. Of the 16
+// rows of a matrix instruction those without a query head are zeros: memory is the limit, and tensor cores have time.
 #include "kernels/ptx/emit_attend_half.h"
 #include "kernels/ptx/emit_attend_rows.h"
 
 enum { WARPS = 4, THREADS = 32 * WARPS, PRODUCTS_MOST = 1024, RING_MOST = 8 };
 
-// The numbers of heads in shared memory, [warp][16 heads] each: of its page the largest score, what the sums before it are
-// multiplied by, the sum of its weights; and the largest score of the split up to it.
+// The numbers of heads in shared memory, [warp][16 heads] each: of its page the largest score, what the sums before it
+// are multiplied by, the sum of its weights; and the largest score of the split up to it.
 enum number { PAGE_TOP, PAGE_KEEP, PAGE_SUM, SPLIT_TOP, NUMBERS };
 enum { NUMBER_BYTES = 64 * WARPS };
 
@@ -215,8 +215,8 @@ static void begin_totals(struct ptx *p, const struct ptx_attend *a, const struct
                  i, 4 * i, ptx_float_bits((float)LOG2_E));
 }
 
-// The fragments of the queries, which are the same in each warp. Heads that the CTA does not have are zeros. Those of more
-// than 128 elements go to shared memory, as otherwise registers would not do.
+// The fragments of the queries, which are the same in each warp. Heads that the CTA does not have are zeros. Those of
+// more than 128 elements go to shared memory, as otherwise registers would not do.
 static void load_queries(struct ptx *p, const struct ptx_attend *a, const struct half_rows *s)
 {
     PTX_FILL(p,
@@ -262,8 +262,8 @@ static void load_queries(struct ptx *p, const struct ptx_attend *a, const struct
 
 // ---- the ring
 
-// Begins to copy step `step` of a page: units 0 to 3 of its keys, then those of its values, once for each part; and then
-// those of the next page of the warp. Then goes on to the next place of the ring.
+// Begins to copy step `step` of a page: units 0 to 3 of its keys, then those of its values, once for each part; and
+// then those of the next page of the warp. Then goes on to the next place of the ring.
 static void bring(struct ptx *p, const struct half_rows *s, uint32_t step, uint32_t label)
 {
     const bool next = step >= s->steps;
@@ -291,8 +291,8 @@ static void bring(struct ptx *p, const struct half_rows *s, uint32_t step, uint3
              s->unit);
 }
 
-// Waits for a unit and sets %take to the lane's place in it, as f16. The place of the unit before it becomes free, and the
-// unit that follows the ones in flight is begun.
+// Waits for a unit and sets %take to the lane's place in it, as f16. The place of the unit before it becomes free, and
+// the unit that follows the ones in flight is begun.
 static void take(struct ptx *p, const struct half_rows *s, uint32_t step)
 {
     const bool values = step >= HALF_UNITS;
@@ -365,8 +365,8 @@ static void begin_split(struct ptx *p, const struct ptx_attend *a, const struct 
 
 // ---- a round
 
-// Begins a round. Registers of scores get a value where the warp has no page: otherwise ptxas keeps them for what they never
-// hold from the beginning of the kernel on.
+// Begins a round. Registers of scores get a value where the warp has no page: otherwise ptxas keeps them for what they
+// never hold from the beginning of the kernel on.
 static void begin_round(struct ptx *p)
 {
     PTX_LINES(p, "ROUND:\n"
@@ -379,8 +379,8 @@ static void begin_round(struct ptx *p)
                  "SCORES:\n");
 }
 
-// The scores of the warp's page, and the largest one of each head. %next_valid is the last slot of the page that the row
-// sees, and may be behind its end.
+// The scores of the warp's page, and the largest one of each head. %next_valid is the last slot of the page that the
+// row sees, and may be behind its end.
 static void page_scores(struct ptx *p, const struct ptx_attend *a, const struct half_rows *s)
 {
     begin_round(p);
@@ -420,8 +420,8 @@ static void page_scores(struct ptx *p, const struct ptx_attend *a, const struct 
     PTX_LINES(p, "    bar.sync 0;\n");
 }
 
-// Sets %before<r> and %new<r> to the largest score of the split before and with the warp's page, and %top<r> to that with
-// all pages of the round.
+// Sets %before<r> and %new<r> to the largest score of the split before and with the warp's page, and %top<r> to that
+// with all pages of the round.
 static void round_tops(struct ptx *p, const struct half_rows *s)
 {
     for (uint32_t r = 0; r < s->h.rows; r++) {

@@ -1,31 +1,35 @@
-// Emits `attend_half_tiles`, attention on tensor cores with a tile of rows per CTA (form TILES). emit_attend_parts.h has
-// the loop that it equals and the order of its sums. Chosen, with `attend_half_lone`, for steps of PTX_ATTEND_MANY rows or
-// more (prompts). The CTA processes the runs of its tile in turn: two or more rows at consecutive positions of one sequence.
+// Emits `attend_half_tiles`, attention on tensor cores with a tile of rows per CTA (form TILES). emit_attend_parts.h
+// has the loop that it equals and the order of its sums. Chosen, with `attend_half_lone`, for steps of PTX_ATTEND_MANY
+// rows or more (prompts). The CTA processes the runs of its tile in turn: two or more rows at consecutive positions of
+// one sequence.
 //
-// Grid: x the tile of rows, y the KV head (times the blocks of its query heads). A CTA has 128 pairs of a row and a query
-// head, 16 of them for each of its 8 warps. With values of more than 128 elements it has 64 pairs, and two warps have the
-// same 16: both compute all scores, and each multiplies half of the elements of the values, as the sums of all of them
-// would take all registers. For each page that a row of the run sees, each warp multiplies its queries with all keys, makes weights of the scores in registers, and
-// multiplies them with all values. Pages go to shared memory once for all warps, by cp.async: the values while the scores
-// are computed, the keys of the next page while the values are multiplied. Rows of blocks are copied as they are, and all
-// threads convert them to f16 before they are multiplied.
+// Grid: x the tile of rows, y the KV head (times the blocks of its query heads). A CTA has 128 pairs of a row and a
+// query head, 16 of them for each of its 8 warps. With values of more than 128 elements it has 64 pairs, and two warps
+// have the same 16: both compute all scores, and each multiplies half of the elements of the values, as the sums of all
+// of them would take all registers. For each page that a row of the run sees, each warp multiplies its queries with all
+// keys, makes weights of the scores in registers, and multiplies them with all values. Pages go to shared memory once
+// for all warps, by cp.async: the values while the scores are computed, the keys of the next page while the values are
+// multiplied. Rows of blocks are copied as they are, and all threads convert them to f16 before they are multiplied.
 //
-// The sums of the split are in registers. At its end they are added to the totals, which are in y itself: a thread writes
-// and reads its own elements there, once in four pages or more, and the registers serve occupancy. The last split divides by
-// the sum of the weights.
+// The sums of the split are in registers. At its end they are added to the totals, which are in y itself: a thread
+// writes and reads its own elements there, once in four pages or more, and the registers serve occupancy. The last
+// split divides by the sum of the weights.
 //
-// Shared memory, at most 99 KB, dynamic: a page of keys and one of values (34 KB for heads of 128); or, of a part whose rows
-// are blocks, one page of blocks and one of f16 for both; and the queries, where heads of more than 128 elements leave no
-// registers for them.
+// Shared memory, at most 99 KB, dynamic: a page of keys and one of values (34 KB for heads of 128); or, of a part whose
+// rows are blocks, one page of blocks and one of f16 for both; and the queries, where heads of more than 128 elements
+// leave no registers for them, or where they would keep a second CTA from a multiprocessor (heads of up to 64
+// elements).
 //
-// Cost: a page is read once for 128 pairs. Each warp reads the whole page from shared memory for 16 pairs: 128 bytes for
-// each 1,024 products, the rate at which a multiprocessor's shared memory and the tensor cores of sm_80 are equally busy.
+// Cost: a page is read once for 128 pairs. Each warp reads the whole page from shared memory for 16 pairs: 128 bytes
+// for each 1,024 products, the rate at which a multiprocessor's shared memory and the tensor cores of sm_80 are equally
+// busy.
 #include "kernels/ptx/emit_attend_half.h"
 
 struct half_tile {
     struct half_shape h;
     uint32_t pairs, rows;                  // pairs of a row and a query head of a CTA; rows of a tile
     uint32_t slabs, slab;                  // parts of the values, of different warps; elements of one
+    bool two;                              // two CTAs fit on a multiprocessor: their threads have 128 registers
     bool queries_shared;                   // the fragments of queries are in shared memory
     uint32_t k_at, v_at, raw, work, query; // byte offsets in shared memory; k_at and v_at: where copies go
     uint32_t shared;                       // bytes
@@ -59,7 +63,8 @@ static struct half_tile tile_with(const struct ptx_attend *a, uint32_t pairs)
     t.h.blocks = ptx_tiles(t.h.group, t.pairs / 2);
     t.h.heads = ptx_tiles(t.h.group, t.h.blocks);
     t.rows = t.pairs / t.h.heads;
-    t.queries_shared = a->k.dim > 128;
+    t.two = MAX(a->k.dim, a->v.dim) <= 64 && !(a->softcap > 0) && !a->chunked; // which would spill
+    t.queries_shared = a->k.dim > 128 || t.two;
     place(&t, &t.h.k, &t.k_at);
     place(&t, &t.h.v, &t.v_at);
     t.query = t.shared;
@@ -97,11 +102,11 @@ static void declare(struct ptx *p, const struct ptx_attend *a, const struct half
     PTX_FILL(p,
              "    .param .u64 y)\n"
              ".maxntid $0, 1, 1\n"
-             ".minnctapersm 1\n"
+             ".minnctapersm $1\n"
              "{\n" PTX_ROW_REGS PTX_KV_REGS HALF_REGS,
-             t->h.copiers);
+             t->h.copiers, t->two ? 2 : 1);
     PTX_FILL(p,
-             "    .reg .pred %more, %here, %ends, %begins, %final, %fold<2>, %there<2>;\n"
+             "    .reg .pred %more, %writes, %here, %ends, %begins, %final, %fold<2>, %there<2>;\n"
              "    .reg .u32 %thread, %head_kv, %block, %first_row, %end_row, %run, %length, %there_n;\n"
              "    .reg .u32 %low, %last_low, %shift, %last_position, %last_page, %split_base, %top_of_page;\n"
              "    .reg .u32 %pair, %pair_row<2>, %pair_head<2>, %position_of, %low_of, %at_position<2>;\n"
@@ -113,11 +118,14 @@ static void declare(struct ptx *p, const struct ptx_attend *a, const struct half
              "    .shared .align 16 .b8 joined[$2];\n"
              "    .shared .align 16 .b8 the_run[32];\n",
              t->slab / 2, t->queries_shared ? 4 : a->k.dim / 4, 4 * (t->rows + 1));
+    if (t->two)
+        PTX_FILL(p, "    .shared .align 16 .b8 totals[$0];\n", 8 * t->pairs);
 }
 
 // ---- a run
 
-// Loads what begin_run stored, and the last page of the run, so that registers need not keep it while products use them.
+// Loads what begin_run stored, and the last page of the run, so that registers need not keep it while products use
+// them.
 static void recall_run(struct ptx *p)
 {
     PTX_LINES(p, "    mov.u32 %i, the_run;\n"
@@ -193,8 +201,8 @@ static void recall_places(struct ptx *p, const struct ptx_attend *a, const struc
     find_places(p, a, t);
 }
 
-// Sets what the lane's pair r is: %pair_row<r> of the step, %pair_head<r>, whether it is there, and its position. A pair
-// that is not there is computed like the nearest one that is, and not stored.
+// Sets what the lane's pair r is: %pair_row<r> of the step, %pair_head<r>, whether it is there, and its position. A
+// pair that is not there is computed like the nearest one that is, and not stored.
 static void find_pair(struct ptx *p, const struct half_tile *t, uint32_t r)
 {
     PTX_FILL(p,
@@ -225,8 +233,16 @@ static void low_of_pair(struct ptx *p, const struct ptx_attend *a, uint32_t r)
     attend_low_of(p, a, ATTEND_LOW_PAIR);
 }
 
+// Sets %i to the place of the totals of the lane's pair 0 in shared memory; pair 1 is 64 bytes behind. One lane of four
+// %writes them.
+#define TOTALS_OF_PAIR                                                                                                 \
+    "    mov.u32 %i, totals;\n"                                                                                        \
+    "    mad.lo.u32 %i, %warp, 128, %i;\n"                                                                             \
+    "    mad.lo.u32 %i, %g, 8, %i;\n"                                                                                  \
+    "    setp.eq.u32 %writes, %col, 0;\n"
+
 // Clears the sums of the lane's pair r, and sets its totals to what they are before the first split.
-static void begin_pair(struct ptx *p, const struct ptx_attend *a, uint32_t r)
+static void begin_pair(struct ptx *p, const struct ptx_attend *a, const struct half_tile *t, uint32_t r)
 {
     PTX_FILL(p,
              "    mov.f32 %top$0, 0fFF800000;\n"
@@ -242,6 +258,11 @@ static void begin_pair(struct ptx *p, const struct ptx_attend *a, uint32_t r)
                  "    mul.rn.f32 %ttop$0, %ttop$0, 0f$x1;\n"
                  "    mov.f32 %tsum$0, 0f$x2;\n",
                  r, ptx_float_bits((float)LOG2_E), ptx_float_bits(HALF_ONE));
+    if (t->two)
+        PTX_FILL(p,
+                 TOTALS_OF_PAIR
+                 "    @%writes st.shared.v2.f32 [%i+$1], {%ttop$0, %tsum$0};\n",
+                 r, 64 * r);
 }
 
 static void load_queries(struct ptx *p, const struct ptx_attend *a, const struct half_tile *t)
@@ -290,8 +311,8 @@ static void copy_page(struct ptx *p, const struct ptx_attend *a, const struct ha
     half_copy(p, &t->h, part, 0, KV_PAGE);
 }
 
-// Waits for the keys or values of a page and sets %take to the lane's place in them. After the barrier all warps are done
-// with what the next copy, or the conversion, writes over.
+// Waits for the keys or values of a page and sets %take to the lane's place in them. After the barrier all warps are
+// done with what the next copy, or the conversion, writes over.
 static void take_page(struct ptx *p, const struct half_tile *t, bool values)
 {
     const struct half_part *part = values ? &t->h.v : &t->h.k;
@@ -396,9 +417,14 @@ static void page_values(struct ptx *p, const struct ptx_attend *a, const struct 
 // ---- the end of a split
 
 // The factors of totals and split, of pairs that see some of it.
-static void fold_pair(struct ptx *p, const struct ptx_attend *a, uint32_t r)
+static void fold_pair(struct ptx *p, const struct ptx_attend *a, const struct half_tile *t, uint32_t r)
 {
     low_of_pair(p, a, r);
+    if (t->two)
+        PTX_FILL(p,
+                 TOTALS_OF_PAIR
+                 "    ld.shared.v2.f32 {%ttop$0, %tsum$0}, [%i+$1];\n",
+                 r, 64 * r);
     PTX_FILL(p,
              "    setp.le.u32 %fold$0, %split_base, %at_position$0;\n"
              "    setp.ge.and.u32 %fold$0, %top_of_page, %low_of, %fold$0;\n"
@@ -414,6 +440,12 @@ static void fold_pair(struct ptx *p, const struct ptx_attend *a, uint32_t r)
              "    mov.f32 %sum$0, 0f00000000;\n"
              "    rcp.rn.f32 %factor_y$0, %tsum$0;\n",
              r);
+    if (t->two)
+        PTX_FILL(p,
+                 "    bar.warp.sync 0xffffffff;\n" // the lanes have read what one of them writes
+                 TOTALS_OF_PAIR
+                 "    @%writes st.shared.v2.f32 [%i+$1], {%ttop$0, %tsum$0};\n",
+                 r, 64 * r);
 }
 
 // Adds the split to the totals in y, which are zero before the first split and become the result with the last.
@@ -466,7 +498,7 @@ static void end_page(struct ptx *p, const struct ptx_attend *a, const struct hal
                  "    mad.wide.u32 %py$0, %col, 8, %py$0;\n"
                  "    mad.wide.u32 %py$0, %slab, $3, %py$0;\n",
                  r, 4 * a->heads * a->v.dim, 4 * a->v.dim, 4 * t->slab);
-        fold_pair(p, a, r);
+        fold_pair(p, a, t, r);
         PTX_FILL(p,
                  "    mov.pred %goes_on$0, %there$0;\n"
                  "    @%begins setp.ne.u32 %goes_on$0, %run, %run;\n",
@@ -493,7 +525,7 @@ void half_attend_tiles(struct ptx *p, const struct ptx_attend *a, struct ptx_lau
     begin_pages(p, a, &t);
     for (uint32_t r = 0; r < 2; r++) {
         find_pair(p, &t, r);
-        begin_pair(p, a, r);
+        begin_pair(p, a, &t, r);
     }
     load_queries(p, a, &t);
     page_scores(p, a, &t);

@@ -23,25 +23,26 @@
 // With halves, on tensor cores (mma.sync m16n8k16, sums in float32; compute capability 8.0 and later):
 //
 //   query    A head's query is multiplied by the power of two that makes its largest element 2^14 to 2^15, and rounded
-//            to f16: an error of 2^-12 of each element, and no sum that is too large. Keys and values are f16: those of
-//            blocks become (quant * scale), rounded once, of which f16 has the range, as it has of an F16 cache.
-//   score    Products of 16 elements of the head follow each other, the first one added to 0. A score counts powers of 2:
-//            it is the sum times a factor (scale, log2 e, and the power of two undone); with a soft cap the factor has no
-//            log2 e, and the capped score is multiplied by it.
+//            to f16: an error of 2^-12 of each element, and no sum that is too large. Keys and values are f16: those
+//            of blocks become (quant * scale), rounded once, of which f16 has the range, as it has of an F16 cache.
+//   score    Products of 16 elements of the head follow each other, the first one added to 0. A score counts powers of
+//            2: it is the sum times a factor (scale, log2 e, and the power of two undone); with a soft cap the factor
+//            has no log2 e, and the capped score is multiplied by it.
 //   page     top becomes the largest score so far in the split, and a visible key has the weight 2^(score - top + 15):
-//            the fma of the sum with its factor and (15 - top), and ex2. The largest weight is 2^15 instead of 1, so that
-//            f16, in which weights meet values, keeps 11 bits of all down to 2^-29 of it. In the sum of the weights, in
-//            float32, keys 8i + c of a page follow each other by i; the sums of c = 0, 2, 4, 6 and of c = 1, 3, 5, 7 are
-//            added in pairs (c, c + 1), then 0 with 2, 4 with 6, and both. The products of weights and values are summed from 0
-//            on, 16 keys after 16 keys; the keys that the row does not see have the weight 0. Then sum = fma(sum, keep,
-//            sum of the page), with keep = 2^(old top - new top), for the weights and for each element of the values.
+//            the fma of the sum with its factor and (15 - top), and ex2. The largest weight is 2^15 instead of 1, so
+//            that f16, in which weights meet values, keeps 11 bits of all down to 2^-29 of it. In the sum of the
+//            weights, in float32, keys 8i + c of a page follow each other by i; the sums of c = 0, 2, 4, 6 and of c =
+//            1, 3, 5, 7 are added in pairs (c, c + 1), then 0 with 2, 4 with 6, and both. The products of weights and
+//            values are summed from 0 on, 16 keys after 16 keys; the keys that the row does not see have the weight 0.
+//            Then sum = fma(sum, keep, sum of the page), with keep = 2^(old top - new top), for the weights and for
+//            each element of the values.
 //   split    As with floats, but n is at least 2: the four pages of a split occupy the four warps of a CTA.
 //   row      As with floats, with tops that count powers of 2, and a sink's sum of 2^15.
 //
-// What a matrix instruction gives for an element depends on its row, its column and what it is added to alone. So a row of
-// queries may be any of the 16 rows of an instruction, beside any others. A slot that nothing has written is read as 0.
-// (An infinite value of a later row of the same page does reach a row that does not see it, as 0 times infinity. With
-// floats it does not.)
+// What a matrix instruction gives for an element depends on its row, its column and what it is added to alone. So a row
+// of queries may be any of the 16 rows of an instruction, beside any others. A slot that nothing has written is read as
+// 0. (An infinite value of a later row of the same page does reach a row that does not see it, as 0 times infinity.
+// With floats it does not.)
 //
 // No order depends on the number of threads, CTAs or rows. A row therefore has the same bits in a tile of rows,
 // alone, and with its splits divided among any number of CTAs. All sums and products have an explicit rounding (.rn):
@@ -85,8 +86,9 @@ void attend_softcap(struct ptx *p, float cap);
 // Sets %low, %last_low or %low_of to the first position that a row at %position, %last_position or %position_of sees.
 enum attend_low { ATTEND_LOW_FIRST, ATTEND_LOW_LAST, ATTEND_LOW_PAIR };
 void attend_low_of(struct ptx *p, const struct ptx_attend *a, enum attend_low which);
-// For a CTA with a tile of `rows` rows and `heads` query heads: sets the CTA's rows, %first_row to %end_row - 1, and its heads. joined[i] becomes 1 if row i of the tile continues
-// the run of row i - 1 (same sequence, next position, splits of the same size), else 0. joined[rows] is 0.
+// For a CTA with a tile of `rows` rows and `heads` query heads: sets the CTA's rows, %first_row to %end_row - 1, and
+// its heads. joined[i] becomes 1 if row i of the tile continues the run of row i - 1 (same sequence, next position,
+// splits of the same size), else 0. joined[rows] is 0.
 void attend_find_runs(struct ptx *p, const struct ptx_attend *a, uint32_t rows, uint32_t blocks, uint32_t heads);
 // Returns if the row belongs to a run: if the row before or after it, within its tile, is of the same sequence, is at
 // the position before or after, and has splits of the same size. Uses %at for the positions, %page_at for the tables.

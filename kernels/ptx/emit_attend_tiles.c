@@ -13,8 +13,8 @@
 // Shared memory, at most 48 KB: keys and queries, or values (17 KB), weights (17 KB), maxima and sums of the pairs.
 //
 // Cost: a page is read once for up to 64 pairs, and a float loaded from shared memory serves 2 to 4 fma of a thread.
-// The products are float32, 128 fma per clock and multiprocessor. Tensor cores do more than a thousand: unless results are
-// to be exact, emit_attend_half_tiles.c has the heads that suit them.
+// The products are float32, 128 fma per clock and multiprocessor. Tensor cores do more than a thousand: unless results
+// are to be exact, emit_attend_half_tiles.c serves the heads that suit them.
 #include "kernels/ptx/emit_attend_parts.h"
 
 enum { THREADS = 256, CHUNK = 32, KEY_STRIDE = KV_PAGE + 4, STAGE_BYTES = 16 << 10 };
