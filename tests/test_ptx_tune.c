@@ -205,7 +205,7 @@ Test(ptx_tune, a_damaged_file_does_no_harm)
     free_outcomes(&first, &second);
 }
 
-// A call of the driver that fails while a product is measured is an error; too little memory is none.
+// A call of the driver that fails while a product is measured is an error.
 Test(ptx_tune, faults_while_measuring)
 {
     struct model *m;

@@ -127,9 +127,12 @@ void gpu_tuner_close(struct gpu *g);
 uint32_t gpu_class_of(const struct gpu *g, const struct ptx_matmul *m, uint32_t rows);
 // Measures the classes of a product, whose weights are at `tiles`, unless that was done before or no time is left for it.
 int gpu_tune(struct gpu *g, const struct ptx_matmul *m, uint64_t tiles, uint32_t rows, struct error *err);
+// Does this for all products of the plan's list for any number of rows, and adds the kernels that were chosen. All weights
+// are on the card by then, so that the memory for measuring takes no room from them.
+struct plan;
+int gpu_tune_products(struct plan *p, struct error *err);
 // Measures a step of one row with each variant of its fused kernels, unless that was done before or no time is left for it,
 // and makes the list of one row with the fastest. gpu_fuse_list makes that list anew with the variant of the plan.
-struct plan;
 int gpu_tune_step(struct plan *p, struct error *err);
 // Ends the measurements of a plan: frees their memory, and keeps the choices.
 void gpu_tuned(struct gpu *g);

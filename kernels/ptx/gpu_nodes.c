@@ -545,17 +545,14 @@ static bool has_class(const struct gpu_launch *l, uint32_t class)
 }
 
 // Adds a kernel for each class of rows of the product m that one of the plan's buckets uses: of the product itself, or of
-// the launch that groups rows for it, for which a class of 1 needs none. Its weights are at `tiles`; 0: nothing is measured.
+// the launch that groups rows for it, for which a class of 1 needs none.
 static int add_classes(struct plan *p, struct gpu_launch *l, const struct ptx_matmul *m, struct gpu_spec *s,
-                       uint64_t tiles, struct error *err)
+                       struct error *err)
 {
     const int most = p->max_rows[l->rows]; // the last bucket, even if it is none of a plan for more rows
     l->matmul = *m;
     for (int rows = 1, before = 0; before < most; before = rows, rows = gpu_bucket_of(rows + 1, INT32_MAX)) {
-        const uint32_t bucket = (uint32_t)MIN(rows, most);
-        if (tiles && gpu_tune(p->gpu, m, tiles, bucket, err))
-            return -1;
-        const uint32_t class = matmul_class(p, m, bucket);
+        const uint32_t class = matmul_class(p, m, (uint32_t)MIN(rows, most));
         if (has_class(l, class) || (l->groups && class == 1))
             continue;
         if (l->groups)
@@ -583,7 +580,7 @@ static int group_places(struct plan *p, const struct tensor *route, const struct
     if (!l)
         return -1;
     l->groups = true;
-    if (add_classes(p, l, m, &s, 0, err))
+    if (add_classes(p, l, m, &s, err))
         return -1;
     gpu_add_arg(l, ARG_STEP, 0);
     gpu_add_arg(l, ARG_ADDRESS, gpu_value(p, route) + 4 * m->n_used);
@@ -639,7 +636,7 @@ static int product(struct plan *p, struct tensor *n, const struct tensor *residu
         return -1;
     gpu_add_arg(l, ARG_N_ROWS, 0);
     const struct ptx_matmul m = s.matmul;
-    return add_classes(p, l, &m, &s, l->args[1].at, err);
+    return add_classes(p, l, &m, &s, err);
 }
 
 static int do_matmul(struct plan *p, struct tensor *n, struct error *err)
@@ -654,6 +651,33 @@ static int do_add(struct plan *p, struct tensor *n, struct error *err)
         if (p->into[n->src[i]->id] == n)
             return product(p, n->src[i], n->src[1 - i], n, err);
     return do_elements(p, n, err);
+}
+
+// Measures the classes of a product for each bucket, and adds the kernels of those that were chosen.
+static int tune_launch(struct plan *p, struct gpu_launch *l, struct error *err)
+{
+    const int most = p->max_rows[l->rows];
+    for (int rows = 1, before = 0; before < most; before = rows, rows = gpu_bucket_of(rows + 1, INT32_MAX)) {
+        const uint32_t bucket = (uint32_t)MIN(rows, most);
+        struct gpu_spec s = {.kind = GPU_MATMUL, .matmul = l->matmul};
+        if (gpu_tune(p->gpu, &l->matmul, l->args[1].at, bucket, err))
+            return -1;
+        s.matmul.rows = matmul_class(p, &l->matmul, bucket);
+        if (!has_class(l, s.matmul.rows) && gpu_add_kernel(p, l, &s, s.matmul.rows, err))
+            return -1;
+    }
+    return 0;
+}
+
+int gpu_tune_products(struct plan *p, struct error *err)
+{
+    const struct gpu_list *list = &p->lists[GPU_ANY_ROWS];
+    for (int i = 0; i < list->n_launches; i++) {
+        struct gpu_launch *l = &list->launches[i];
+        if (l->matmul.n_in && !l->matmul.n_used && tune_launch(p, l, err))
+            return -1;
+    }
+    return 0;
 }
 
 int gpu_node(struct plan *p, struct tensor *n, struct error *err)

@@ -195,7 +195,7 @@ static int build(struct plan *p, struct error *err)
     for (int i = 0; i < p->program.n; i++)
         if (gpu_node(p, p->program.nodes[i], err))
             return -1;
-    if (p->fusion && gpu_fuse_launches(p, err))
+    if (gpu_tune_products(p, err) || (p->fusion && gpu_fuse_launches(p, err)))
         return -1;
     gpu_tuned(p->gpu);
     return driver_wait(p->gpu->driver, err);
