@@ -160,6 +160,8 @@ static int device(const struct options *o, struct error *err)
 {
     if (o->args.n)
         return fail(err, E_USAGE, "%s: device takes no argument but flags", o->args.at[0]);
+    if (o->tune && (o->json || o->measure))
+        return fail(err, E_USAGE, "--tune takes neither --json nor --measure");
     if (o->tune)
         return device_tune(o, err);
     struct machine *m;

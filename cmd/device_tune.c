@@ -6,13 +6,16 @@
 
 static const char head[] = "weights      in    out  x     rows  by         us  the others that were measured\n";
 static const char legend[] = "by: rows of x that a thread block multiplies; us: the time of the product\n"
-                             "step: of one row; by: the variant of its kernels; in, out: its name\n";
+                             "step: a whole step of one row, by the variant of its kernels (docs/gpu.md)\n";
 
 static void print_choice(const struct card_choice *c, struct text *out)
 {
     const char *comma = "";
-    text_print(out, "%-8s %6u %6u  %-4s %5u %3u %10.1f  ", c->type, c->n_in, c->n_out, c->form, c->rows, c->class,
-               c->us);
+    if (strcmp(c->type, "step"))
+        text_print(out, "%-8s %6u %6u  %-4s", c->type, c->n_in, c->n_out, c->form);
+    else
+        text_print(out, "%-28s", c->type);
+    text_print(out, " %5u %3u %10.1f  ", c->rows, c->class, c->us);
     for (int i = 0; i < c->n_tried; i++)
         if (c->tried[i].class != c->class) {
             text_print(out, "%s%u: %.1f", comma, c->tried[i].class, c->tried[i].us);

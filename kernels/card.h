@@ -45,7 +45,8 @@ int card_measure_costs(struct machine *m, struct card_costs *out, struct error *
 // Reports how many launches a step of one row of the plan has, and the bytes of all the machine's weights on the card.
 void card_plan(const struct machine *m, const struct plan *p, int *n_launches, size_t *weight_bytes);
 
-// The class of rows that was chosen for a product by measuring (struct gpu_options), now or at an earlier start.
+// The class of rows that was chosen for a product by measuring (struct gpu_options), now or at an earlier start. Of type
+// "step" it is the variant of the kernels of a step of one row; n_in and n_out then tell such steps apart.
 struct card_choice {
     const char *type, *form; // of the weights; of the activations: "f32", "q8" or "f16"
     uint32_t n_in, n_out, rows;

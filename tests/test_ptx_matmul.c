@@ -602,13 +602,6 @@ static int emit_floats(struct ptx *p, enum dtype t, uint32_t rows, uint32_t targ
     return ptx_has_class(&m, rows, 0) ? ptx_emit_matmul(p, &m, l, err) : 0;
 }
 
-// Bytes of shared memory that a thread block can have, from the CUDA programming guide.
-static uint32_t shared_of(uint32_t target)
-{
-    const uint32_t kib = target == 75 ? 64 : target == 80 ? 163 : target == 90 || target == 100 ? 227 : 99;
-    return kib << 10;
-}
-
 static int emit_8_bits(struct ptx *p, enum dtype t, uint32_t rows, uint32_t target, struct ptx_launch *l,
                        struct error *err)
 {
@@ -620,7 +613,9 @@ static int emit_8_bits(struct ptx *p, enum dtype t, uint32_t rows, uint32_t targ
                                  .q8 = true,
                                  .x_stride = 4800,
                                  .y_stride = 16384};
-    return ptx_takes_q8(t) && ptx_has_class(&m, rows, shared_of(target)) ? ptx_emit_matmul(p, &m, l, err) : 0;
+    return ptx_takes_q8(t) && ptx_has_class(&m, rows, MAX(ptx_shared_of(target), 65u << 10) - PTX_SHARED_RESERVED)
+               ? ptx_emit_matmul(p, &m, l, err)
+               : 0;
 }
 
 static int emit_grouped(struct ptx *p, enum dtype t, uint32_t rows, uint32_t target, struct ptx_launch *l,

@@ -143,3 +143,14 @@ void ptx_header(struct ptx *p, uint32_t version, uint32_t target)
              ".address_size 64\n",
              version / 10, version % 10, target);
 }
+
+uint32_t ptx_shared_of(uint32_t target)
+{
+    static const struct {
+        uint32_t first, kib; // the lowest compute capability that has so much
+    } cards[] = {{120, 100}, {90, 228}, {89, 100}, {87, 164}, {86, 100}, {80, 164}};
+    for (size_t i = 0; i < COUNT_OF(cards); i++)
+        if (target >= cards[i].first)
+            return cards[i].kib << 10;
+    return 0;
+}

@@ -68,6 +68,11 @@ struct ptx_launch {
     uint32_t shared;            // bytes of dynamic shared memory
 };
 
+// Bytes of shared memory of a multiprocessor from compute capability 8.0 on (CUDA programming guide); a thread block can have
+// all but PTX_SHARED_RESERVED of them, and each block that is there takes so many more than it asks for. 0: an older one.
+enum { PTX_SHARED_RESERVED = 1 << 10 };
+uint32_t ptx_shared_of(uint32_t target);
+
 // Returns the number of tiles that cover n.
 static inline uint32_t ptx_tiles(uint32_t n, uint32_t tile)
 {

@@ -33,8 +33,7 @@
 #include "kernels/ptx/emit_dot.h"
 #include "kernels/ptx/emit_nibble.h"
 
-// RESERVED: bytes of shared memory that the card keeps of each CTA's
-enum { MOST_STAGES = 6, RESERVED = 1 << 10, RING_ALIGN = 128, CHAINS = 8, PIECE = 16, PIECES = 32 * PIECE };
+enum { MOST_STAGES = 6, RING_ALIGN = 128, CHAINS = 8, PIECE = 16, PIECES = 32 * PIECE };
 
 // ---- the shape
 
@@ -45,14 +44,8 @@ bool ptx_ring_asked(const struct ptx_fused *f)
 
 uint32_t ptx_ring_shared(uint32_t target)
 {
-    // KB of shared memory of a multiprocessor, by compute capability
-    static const struct {
-        uint32_t first, kb;
-    } cards[] = {{120, 100}, {90, 228}, {89, 100}, {88, 164}, {87, 164}, {86, 100}, {80, 164}};
-    for (size_t i = 0; i < COUNT_OF(cards); i++)
-        if (target >= cards[i].first)
-            return (cards[i].kb << 10) / 2 - RESERVED;
-    return 0;
+    const uint32_t all = ptx_shared_of(target);
+    return all ? all / 2 - PTX_SHARED_RESERVED : 0;
 }
 
 uint32_t ptx_ring_bytes(const struct ptx_ring *r)

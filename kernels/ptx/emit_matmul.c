@@ -86,22 +86,12 @@ bool ptx_has_class(const struct ptx_matmul *m, uint32_t rows, uint32_t shared)
     }
 }
 
-// Bytes of shared memory that a thread block can have on a GPU of that compute capability (CUDA programming guide).
-static uint32_t shared_of(uint32_t target)
-{
-    const uint32_t kib = target < 80                    ? 64
-                         : target == 80 || target == 87 ? 163
-                         : target >= 90 && target < 120 ? 227
-                                                        : 99;
-    return kib << 10;
-}
-
 // Whether the classes of 8, 16 and 32 rows take their weights by a ring. From sm_101 on ptxas spills registers with Q2_K.
 static bool by_ring(const struct ptx_matmul *m)
 {
     return on_tensor_cores(m) && !m->n_used && m->rows >= 8 && m->rows <= 32 && m->target >= 80 &&
            ptx_bytes_of(m->type)->scales != PTX_SCALE_FLOAT && !(m->type == DT_Q2_K && m->target > 100) &&
-           ptx_matmul_ring_bytes(m) <= shared_of(m->target);
+           ptx_matmul_ring_bytes(m) + PTX_SHARED_RESERVED <= ptx_shared_of(m->target);
 }
 
 static int check(const struct ptx_matmul *m, struct error *err)

@@ -249,7 +249,7 @@ static void part_scaled(struct ptx *p, const struct ptx_matmul *m)
 }
 
 // Sets %by<i> to the part's sums times their scales.
-static void scale_integers(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, uint32_t nt)
+static void scale_part(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, uint32_t nt)
 {
     if (ptx_mma_runs(m) == 1)
         ptx_mma_product_32(p, m, mt, nt);
@@ -274,7 +274,7 @@ static void part_integers(struct ptx *p, const struct ptx_matmul *m)
             load_x_late(p, nt / 2);
         PTX_FILL(p, "    ld.shared.v2.b32 {%step0, %step1}, [%take_x+$0];\n", MMA_STEPS + 64 * nt);
         for (uint32_t mt = 0; mt < 2; mt++) {
-            scale_integers(p, m, mt, nt);
+            scale_part(p, m, mt, nt);
             for (uint32_t i = 0; i < 4; i++)
                 PTX_FILL(p, "    mad.lo.s32 %isum$0, %by$1, %step$2, %isum$0;\n", 16 * mt + 4 * nt + i, i, i % 2);
         }
@@ -393,6 +393,40 @@ void ptx_mma_minima(struct ptx *p, const struct ptx_matmul *m, uint32_t mt)
         PTX_FILL(p, "    mad.lo.s32 %c$0, %e$0, 256, %c$0;\n", i);
 }
 
+void ptx_mma_scale_integers(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, uint32_t at)
+{
+    for (uint32_t i = 0; i < 4; i++) {
+        PTX_FILL(p,
+                 "    cvt.rn.f32.s32 %f, %isum$0;\n"
+                 "    mul.rn.f32 %s$0, %f, %d$1;\n",
+                 at + i, 2 * mt + i / 2);
+        if (ptx_bytes_of(m->type)->min)
+            PTX_FILL(p,
+                     "    cvt.rn.f32.s32 %f, %c$0;\n"
+                     "    neg.f32 %f, %f;\n"
+                     "    fma.rn.f32 %s$1, %f, %m$2, %s$1;\n",
+                     i, at + i, 2 * mt + i / 2);
+    }
+}
+
+void ptx_mma_next_scales(struct ptx *p)
+{
+    PTX_LINES(p, "    shl.b32 %mask, 255, %select;\n"
+                 "    add.u32 %select, %select, 8;\n");
+    for (uint32_t i = 0; i < 4; i++)
+        PTX_FILL(p, "    and.b32 %now$0, %scale$0, %mask;\n", i);
+}
+
+void ptx_mma_add_scaled(struct ptx *p, uint32_t mt, uint32_t nt, uint32_t at)
+{
+    PTX_FILL(p,
+             "    mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%by0, %by1, %by2, %by3}, {%now$0, %now$1}, "
+             "{%step$2}, {%base, %base, %base, %base};\n",
+             2 * mt, 2 * mt + 1, nt);
+    for (uint32_t i = 0; i < 4; i++)
+        PTX_FILL(p, "    mad.lo.s32 %isum$0, %c$1, %by$1, %isum$0;\n", at + i, i);
+}
+
 static void block_integers(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, uint32_t nt)
 {
     const struct ptx_bytes *b = ptx_bytes_of(m->type);
@@ -402,19 +436,7 @@ static void block_integers(struct ptx *p, const struct ptx_matmul *m, uint32_t m
         PTX_LINES(p, "    bar.warp.sync 0xffffffff;\n");
         ptx_mma_minima(p, m, mt);
     }
-    for (uint32_t i = 0; i < 4; i++) {
-        uint32_t at = 16 * mt + 4 * nt + i;
-        PTX_FILL(p,
-                 "    cvt.rn.f32.s32 %f, %isum$0;\n"
-                 "    mul.rn.f32 %s$0, %f, %d$1;\n",
-                 at, 2 * mt + i / 2);
-        if (b->min)
-            PTX_FILL(p,
-                     "    cvt.rn.f32.s32 %f, %c$1;\n"
-                     "    neg.f32 %f, %f;\n"
-                     "    fma.rn.f32 %s$0, %f, %m$2, %s$0;\n",
-                     at, i, 2 * mt + i / 2);
-    }
+    ptx_mma_scale_integers(p, m, mt, 16 * mt + 4 * nt);
 }
 
 // Loads what the block's integers are multiplied with: %d<i> and %m<i> of outputs g + 8 i, and the fragments %a<i> of

@@ -6,6 +6,7 @@
 #ifndef QUERN_EMIT_MATMUL_MMA_H
 #define QUERN_EMIT_MATMUL_MMA_H
 
+#include "kernels/ptx/emit_bytes.h"
 #include "kernels/ptx/emit_matmul_parts.h"
 
 // A turn of the kernel takes half a block: 128 of k, in four parts of 32. Neighbouring weights of a part with the same
@@ -66,6 +67,27 @@ void ptx_mma_product_16(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, 
 void ptx_mma_minima(struct ptx *p, const struct ptx_matmul *m, uint32_t mt);
 // Subtracts `less` from each byte of %q0 to %q7.
 void ptx_mma_take_off(struct ptx *p, uint32_t less);
+
+// Whether each part of the weights has a float scale; else scales are integers, one for each run of a part: 1 or 2 runs.
+static inline bool ptx_scales_are_floats(const struct ptx_matmul *m)
+{
+    return ptx_bytes_of(m->type)->scales == PTX_SCALE_FLOAT;
+}
+static inline uint32_t ptx_scale_runs(const struct ptx_matmul *m)
+{
+    return ptx_bytes_of(m->type)->scales == PTX_SCALE_16 ? 2 : 1;
+}
+// Sets %s<at> to + 3, the S of a block for tile mt of 16 outputs, from the integers %isum of the same numbers, the floats %d
+// and %m of the block, and %c, the sums of minima times sums of x. Changes %f.
+void ptx_mma_scale_integers(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, uint32_t at);
+
+// In the kernels whose lanes unpack weights for themselves, element k of 16 is the k-th part of a block, or the k-th run,
+// in the product of scales and steps. %scale0 to %scale3 hold all scales of the block, as ptx_fragment_scales sets them.
+// ptx_mma_next_scales sets %now0 to %now3 to those of the next part or run alone: the shift by %select, 8 (part - 4 t) at
+// first, clears the mask in lanes that have other scales, as it is not 0 to 31 there. Changes %mask and %select.
+// ptx_mma_add_scaled adds to %isum<at> to + 3 the product %c of tile mt of outputs, times these and the steps %step<nt>.
+void ptx_mma_next_scales(struct ptx *p);
+void ptx_mma_add_scaled(struct ptx *p, uint32_t mt, uint32_t nt, uint32_t at);
 
 // Ends a kernel of 128 outputs by 64 or 128 rows of x a CTA, whose 8 warps have 32 outputs and half of the rows each:
 // stores the sums %y0 and so on of the fragments m16n8, number rows / 4 mt + 4 nt + i for tile mt of 16 outputs and tile nt

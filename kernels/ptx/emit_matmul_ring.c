@@ -17,11 +17,6 @@
 
 enum { WARPS = 8 };
 
-static uint32_t runs_of(const struct ptx_matmul *m)
-{
-    return ptx_bytes_of(m->type)->scales == PTX_SCALE_16 ? 2 : 1;
-}
-
 static bool has_minimum(const struct ptx_matmul *m)
 {
     return ptx_bytes_of(m->type)->min;
@@ -173,7 +168,7 @@ static void find_unit(struct ptx *p)
 // Begins block %block, whose unit has arrived: loads the steps of the rows and the scales, and clears the sums.
 static void begin_block(struct ptx *p, const struct ptx_matmul *m)
 {
-    const bool by_16 = runs_of(m) == 2;
+    const bool by_16 = ptx_scale_runs(m) == 2;
     places(p, m, FRAGMENT | REGION);
     find_unit(p);
     row_addresses(p, m);
@@ -213,35 +208,21 @@ static void load_x(struct ptx *p, const struct ptx_matmul *m)
     }
 }
 
-// Sets %now to the fragments of the scales of the next part, or of the next run of 16; see emit_matmul_wide.c.
-static void next_scales(struct ptx *p)
-{
-    PTX_LINES(p, "    shl.b32 %mask, 255, %select;\n"
-                 "    add.u32 %select, %select, 8;\n");
-    for (uint32_t i = 0; i < 4; i++)
-        PTX_FILL(p, "    and.b32 %now$0, %scale$0, %mask;\n", i);
-}
-
 // Adds the product of tile mt of 16 outputs and tile nt of 8 rows, over a part or over run `run` of it.
 static void add_product(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, uint32_t nt, uint32_t run)
 {
-    if (runs_of(m) == 2)
+    if (ptx_scale_runs(m) == 2)
         ptx_mma_product_16(p, m, mt, 0, run);
     else
         ptx_mma_product_32(p, m, mt, 0);
-    PTX_FILL(p,
-             "    mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%by0, %by1, %by2, %by3}, {%now$0, %now$1}, "
-             "{%step$2}, {%base, %base, %base, %base};\n",
-             2 * mt, 2 * mt + 1, nt);
-    for (uint32_t i = 0; i < 4; i++)
-        PTX_FILL(p, "    mad.lo.s32 %isum$0, %c$1, %by$1, %isum$0;\n", 8 * nt + 4 * mt + i, i);
+    ptx_mma_add_scaled(p, mt, nt, 8 * nt + 4 * mt);
 }
 
 static void multiply_part(struct ptx *p, const struct ptx_matmul *m, uint32_t part)
 {
     ptx_fragment_part(p, m->type, part);
-    for (uint32_t run = 0; run < runs_of(m); run++) {
-        next_scales(p);
+    for (uint32_t run = 0; run < ptx_scale_runs(m); run++) {
+        ptx_mma_next_scales(p);
         for (uint32_t nt = 0; nt < tiles_of(m); nt++) {
             PTX_FILL(p,
                      "    mov.b32 %b0, %x$0;\n"
@@ -250,24 +231,6 @@ static void multiply_part(struct ptx *p, const struct ptx_matmul *m, uint32_t pa
             for (uint32_t mt = 0; mt < 2; mt++)
                 add_product(p, m, mt, nt, run);
         }
-    }
-}
-
-// Makes the S of tile mt of 16 outputs and tile nt of 8 rows: with %c the sums of minima times sums of x.
-static void scale_integers(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, uint32_t nt)
-{
-    for (uint32_t i = 0; i < 4; i++) {
-        const uint32_t at = 8 * nt + 4 * mt + i, output = 2 * mt + i / 2;
-        PTX_FILL(p,
-                 "    cvt.rn.f32.s32 %f, %isum$0;\n"
-                 "    mul.rn.f32 %s$0, %f, %d$1;\n",
-                 at, output);
-        if (has_minimum(m))
-            PTX_FILL(p,
-                     "    cvt.rn.f32.s32 %f, %c$0;\n"
-                     "    neg.f32 %f, %f;\n"
-                     "    fma.rn.f32 %s$1, %f, %m$2, %s$1;\n",
-                     i, at, output);
     }
 }
 
@@ -296,7 +259,7 @@ static void end_block(struct ptx *p, const struct ptx_matmul *m)
         for (uint32_t mt = 0; mt < 2; mt++) {
             if (has_minimum(m))
                 ptx_mma_minima(p, m, mt);
-            scale_integers(p, m, mt, nt);
+            ptx_mma_scale_integers(p, m, mt, 8 * nt + 4 * mt);
         }
     }
     PTX_LINES(p, "    mad.lo.u32 %put, %t, 256, %unit_at;\n"

@@ -26,11 +26,6 @@
 
 enum { MOST_WARPS = 8, BYTES_STRIDE = 48, BYTES = 32 * BYTES_STRIDE };
 
-static bool is_float(const struct ptx_matmul *m)
-{
-    return ptx_bytes_of(m->type)->scales == PTX_SCALE_FLOAT;
-}
-
 // Where the region of a warp has the steps of the activations, the sums of them and the minima of the weights, and its size.
 static uint32_t steps_at(void)
 {
@@ -56,12 +51,7 @@ static uint32_t region_bytes(const struct ptx_matmul *m)
 // multiplications.
 static bool multiplies_scales(const struct ptx_matmul *m)
 {
-    return !is_float(m) && (m->target == 80 || m->target == 90 || m->target == 100);
-}
-
-static uint32_t runs_of(const struct ptx_matmul *m)
-{
-    return ptx_bytes_of(m->type)->scales == PTX_SCALE_16 ? 2 : 1;
+    return !ptx_scales_are_floats(m) && (m->target == 80 || m->target == 90 || m->target == 100);
 }
 
 static uint32_t blocks_of(const struct ptx_matmul *m)
@@ -148,7 +138,7 @@ static void places(struct ptx *p, const struct ptx_matmul *m)
              "    mad.lo.u32 %take, %take, $3, %region;\n"
              "    and.b32 %index, %lane, 16;\n"
              "    add.u32 %take, %take, %index;\n",
-             m->rows, is_float(m) ? MMA_M_BITS : 0, region_bytes(m), BYTES_STRIDE);
+             m->rows, ptx_scales_are_floats(m) ? MMA_M_BITS : 0, region_bytes(m), BYTES_STRIDE);
     for (uint32_t i = 0; i < 4; i++)
         PTX_FILL(p, "    add.u32 %from$0, %g, $1;\n", i, 8 * i);
     for (uint32_t nt = 0; nt < rows_of_warp(m); nt++)
@@ -192,10 +182,10 @@ static void begin_block(struct ptx *p, const struct ptx_matmul *m)
         PTX_FILL(p,
                  "    mad.wide.u32 %pb$0, %block, 256, %px0;\n"
                  "    mad.wide.u32 %pb$0, %t, $1, %pb$0;\n",
-                 nt, runs_of(m) == 1 ? 8 : 4);
+                 nt, ptx_scale_runs(m) == 1 ? 8 : 4);
     }
     for (uint32_t i = 0; i < m->rows; i++)
-        if (is_float(m))
+        if (ptx_scales_are_floats(m))
             PTX_FILL(p, "    mov.f32 %s$0, 0f00000000;\n", i);
         else
             PTX_FILL(p, "    mov.b32 %isum$0, 0;\n", i);
@@ -226,7 +216,7 @@ static void fetch(struct ptx *p, const char *to, uint32_t first, const char *reg
 static void fetch_scales(struct ptx *p, const struct ptx_matmul *m)
 {
     const struct ptx_bytes *b = ptx_bytes_of(m->type);
-    if (is_float(m)) {
+    if (ptx_scales_are_floats(m)) {
         fetch(p, "%d", 0, "%d");
         if (b->min)
             fetch(p, "%m", 0, "%m");
@@ -234,11 +224,11 @@ static void fetch_scales(struct ptx *p, const struct ptx_matmul *m)
     }
     PTX_LINES(p, "    mov.f32 %own_d, %d;\n");
     fetch(p, "%scale", 0, "%s0");
-    if (runs_of(m) == 2)
+    if (ptx_scale_runs(m) == 2)
         fetch(p, "%scale", 4, "%s1");
     if (!b->min)
         return;
-    if (runs_of(m) == 2)
+    if (ptx_scale_runs(m) == 2)
         PTX_LINES(p, "    mad.lo.u32 %by0, %n1, 256, %n0;\n");
     else
         PTX_LINES(p, "    mul.lo.u32 %by0, %n0, 0x0101;\n");
@@ -253,7 +243,7 @@ static void fetch_scales(struct ptx *p, const struct ptx_matmul *m)
 // Makes fragments of the scales: the first of 16 k has the scale, the others are zeros.
 static void scale_fragments(struct ptx *p, const struct ptx_matmul *m)
 {
-    for (uint32_t i = 0; i < 4 * runs_of(m); i++)
+    for (uint32_t i = 0; i < 4 * ptx_scale_runs(m); i++)
         PTX_FILL(p,
                  "    and.b32 %scale$0, %scale$0, 255;\n"
                  "    selp.b32 %scale$0, %scale$0, 0, %first_of_4;\n",
@@ -264,7 +254,7 @@ static void scale_fragments(struct ptx *p, const struct ptx_matmul *m)
 static void unpack(struct ptx *p, const struct ptx_matmul *m)
 {
     const struct ptx_part part = {.p = p, .node = m->node, .type = m->type};
-    const uint32_t order = runs_of(m) == 1 ? 2 : 1; // 0, 2, 4, 6 and 1, 3, 5, 7; or 0 to 3 and 4 to 7
+    const uint32_t order = ptx_scale_runs(m) == 1 ? 2 : 1; // 0, 2, 4, 6 and 1, 3, 5, 7; or 0 to 3 and 4 to 7
     PTX_LINES(p, "    {\n" PTX_PART_REGS);
     ptx_type_bytes(&part);
     if (ptx_bytes_of(m->type)->less)
@@ -290,7 +280,7 @@ static void unpack(struct ptx *p, const struct ptx_matmul *m)
 // fragment of the steps, where a matrix instruction multiplies them.
 static void load_steps(struct ptx *p, const struct ptx_matmul *m, uint32_t nt)
 {
-    const bool sums = is_float(m) && ptx_bytes_of(m->type)->min;
+    const bool sums = ptx_scales_are_floats(m) && ptx_bytes_of(m->type)->min;
     if (multiplies_scales(m)) {
         PTX_FILL(p,
                  "    mov.b32 %step0, 0;\n"
@@ -300,7 +290,7 @@ static void load_steps(struct ptx *p, const struct ptx_matmul *m, uint32_t nt)
     }
     for (uint32_t i = 0; i < 2; i++) {
         PTX_FILL(p, "    ld.shared.u8 %step$0, [%take_steps+$1];\n", i, steps_at() + 64 * nt + 8 * i);
-        if (is_float(m))
+        if (ptx_scales_are_floats(m))
             PTX_FILL(p,
                      "    cvt.rn.f32.u32 %times$0, %step$0;\n"
                      "    mul.rn.f32 %less$0, %times$0, 0f$x1;\n",
@@ -317,7 +307,7 @@ static void load_steps(struct ptx *p, const struct ptx_matmul *m, uint32_t nt)
 // Loads the fragments of rows 8 nt to 8 nt + 7.
 static void load_columns(struct ptx *p, const struct ptx_matmul *m, uint32_t nt)
 {
-    if (runs_of(m) == 1)
+    if (ptx_scale_runs(m) == 1)
         PTX_FILL(p, "    ld.global.v2.b32 {%b0, %b1}, [%pb$0];\n", nt);
     else
         PTX_FILL(p,
@@ -364,30 +354,12 @@ static void add_run(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, uint
 
 static void add_integers(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, uint32_t nt)
 {
-    for (uint32_t run = 0; run < runs_of(m); run++) {
-        if (runs_of(m) == 1)
+    for (uint32_t run = 0; run < ptx_scale_runs(m); run++) {
+        if (ptx_scale_runs(m) == 1)
             ptx_mma_product_32(p, m, mt, 0);
         else
             ptx_mma_product_16(p, m, mt, 0, run);
         add_run(p, m, mt, nt, run);
-    }
-}
-
-// Makes the S of tile mt of 16 outputs and tile nt of 8 rows of integers: with %c the sums of minima times sums of x.
-static void scale_integers(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, uint32_t nt)
-{
-    for (uint32_t i = 0; i < 4; i++) {
-        const uint32_t at = 8 * nt + 4 * mt + i, output = 2 * mt + i / 2;
-        PTX_FILL(p,
-                 "    cvt.rn.f32.s32 %f, %isum$0;\n"
-                 "    mul.rn.f32 %s$0, %f, %d$1;\n",
-                 at, output);
-        if (ptx_bytes_of(m->type)->min)
-            PTX_FILL(p,
-                     "    cvt.rn.f32.s32 %f, %c$0;\n"
-                     "    neg.f32 %f, %f;\n"
-                     "    fma.rn.f32 %s$1, %f, %m$2, %s$1;\n",
-                     i, at, output);
     }
 }
 
@@ -417,7 +389,7 @@ static void make_s(struct ptx *p, const struct ptx_matmul *m)
         for (uint32_t mt = 0; mt < 2; mt++) {
             if (min)
                 ptx_mma_minima(p, m, mt);
-            scale_integers(p, m, mt, nt);
+            ptx_mma_scale_integers(p, m, mt, 8 * nt + 4 * mt);
         }
     }
 }
@@ -425,7 +397,7 @@ static void make_s(struct ptx *p, const struct ptx_matmul *m)
 // Makes the S of the block, and stores them as [row][output].
 static void end_block(struct ptx *p, const struct ptx_matmul *m)
 {
-    if (!is_float(m))
+    if (!ptx_scales_are_floats(m))
         make_s(p, m);
     PTX_LINES(p, "    mad.lo.u32 %index, %t, 256, %region;\n"
                  "    mad.lo.u32 %index, %g, 4, %index;\n"
@@ -445,7 +417,7 @@ static void block(struct ptx *p, const struct ptx_matmul *m)
     for (uint32_t nt = 0; nt < m->rows / 8; nt++) {
         load_columns(p, m, nt);
         for (uint32_t mt = 0; mt < 2; mt++)
-            (is_float(m) ? add_floats : add_integers)(p, m, mt, nt);
+            (ptx_scales_are_floats(m) ? add_floats : add_integers)(p, m, mt, nt);
     }
     PTX_LINES(p, "    add.u32 %take_steps, %take_steps, 1;\n"
                  "    add.u32 %take_sums, %take_sums, 4;\n"

@@ -13,7 +13,7 @@
 //     of the steps of 8 rows is the same for the whole block.
 //
 // 64 by 32 results a warp are 64 sums of a block and 64 of the output in each lane, so that one CTA with 8 warps is on a
-// multiprocessor at a time. ptx_matmul_takes_wide tells whether the shared memory of a thread block is large enough.
+// multiprocessor at a time. ptx_has_class tells whether the shared memory of a thread block is large enough.
 #include "kernels/ptx/emit_fragment.h"
 #include "kernels/ptx/emit_dot.h"
 #include "kernels/ptx/emit_matmul_mma.h"
@@ -24,16 +24,6 @@ enum { HALF_STAGE = ROWS * MMA_STRIDE, RAW = 2 * HALF_STAGE };
 enum { STEPS = 0, SCALES = 8 * ROWS, ROW_SUMS = 12 * ROWS };
 // Of the floats made of steps and sums, see floats_at.
 enum { STEPS_OF_PART = 8 * ROWS, SUMS_OF_PART = 4 * ROWS };
-
-static bool is_float(const struct ptx_matmul *m)
-{
-    return ptx_bytes_of(m->type)->scales == PTX_SCALE_FLOAT;
-}
-
-static uint32_t runs_of(const struct ptx_matmul *m)
-{
-    return ptx_bytes_of(m->type)->scales == PTX_SCALE_16 ? 2 : 1;
-}
 
 static uint32_t tile_unit(const struct ptx_matmul *m)
 {
@@ -69,7 +59,7 @@ static uint32_t float_sums_at(const struct ptx_matmul *m)
 uint32_t ptx_matmul_wide_bytes(const struct ptx_matmul *m)
 {
     const uint32_t sums = ptx_bytes_of(m->type)->min ? 8 * SUMS_OF_PART : 0;
-    return is_float(m) ? float_sums_at(m) + sums : floats_at(m);
+    return ptx_scales_are_floats(m) ? float_sums_at(m) + sums : floats_at(m);
 }
 
 // ---- the beginning
@@ -133,7 +123,7 @@ static void sources(struct ptx *p, const struct ptx_matmul *m)
              "    mad.wide.u32 %from_raw, %index, 16, %w_tile;\n"
              "    shr.u32 %pair, %place, 1;\n",
              ptx_tiles(m->n_out, PTX_TILE_ROWS) - 1, (uint32_t)tile_bytes(m->type, m->n_in),
-             is_float(m) ? MMA_M_BITS : 0);
+             ptx_scales_are_floats(m) ? MMA_M_BITS : 0);
     ptx_matmul_many_row(p, m, "%pair");
 }
 
@@ -313,17 +303,17 @@ static void find_unit(struct ptx *p, const struct ptx_matmul *m)
 // Begins a block: loads scales and steps, and clears the sums.
 static void begin_block(struct ptx *p, const struct ptx_matmul *m)
 {
-    places(p, is_float(m) ? STAGED | WM | G | T : STAGED | WM | WN | G | T);
+    places(p, ptx_scales_are_floats(m) ? STAGED | WM | G | T : STAGED | WM | WN | G | T);
     find_unit(p, m);
     find_rows(p, m);
     for (uint32_t i = 0; i < SUMS; i++) {
-        if (is_float(m))
+        if (ptx_scales_are_floats(m))
             PTX_FILL(p, "    mov.f32 %s$0, 0f00000000;\n", i);
         else
             PTX_FILL(p, "    mov.b32 %isum$0, 0;\n", i);
     }
     PTX_LINES(p, "    mov.u32 %pair, 0;\n");
-    if (is_float(m)) {
+    if (ptx_scales_are_floats(m)) {
         make_floats(p, m);
         return;
     }
@@ -335,9 +325,9 @@ static void begin_block(struct ptx *p, const struct ptx_matmul *m)
              "    mad.lo.u32 %row, %row, 8, %to;\n"
              "    and.b32 %place, %t, $0;\n"
              "    mad.lo.u32 %row, %place, $1, %row;\n",
-             runs_of(m) == 2 ? 3 : 1, runs_of(m) == 2 ? 2 : 4, ROWS / 2);
+             ptx_scale_runs(m) == 2 ? 3 : 1, ptx_scale_runs(m) == 2 ? 2 : 4, ROWS / 2);
     for (uint32_t nt = 0; nt < TILES; nt++)
-        if (runs_of(m) == 2)
+        if (ptx_scale_runs(m) == 2)
             PTX_FILL(p,
                      "    ld.shared.u16 %step$0, [%row+$1];\n"
                      "    prmt.b32 %step$0, %step$0, 0, 0x1100;\n",
@@ -346,32 +336,11 @@ static void begin_block(struct ptx *p, const struct ptx_matmul *m)
             PTX_FILL(p, "    ld.shared.b32 %step$0, [%row+$1];\n", nt, STEPS + 64 * nt);
 }
 
-// Sets %now to the fragments of the scales of the next part, or of the next run of 16. Of a lane with scales 4 t to 4 t + 3
-// one remains, if it is among them: the shift by 8 (part - 4 t) clears the mask if it is not 0 to 31.
-static void next_scales(struct ptx *p)
-{
-    PTX_LINES(p, "    shl.b32 %mask, 255, %select;\n"
-                 "    add.u32 %select, %select, 8;\n");
-    for (uint32_t i = 0; i < 4; i++)
-        PTX_FILL(p, "    and.b32 %now$0, %scale$0, %mask;\n", i);
-}
-
-// Adds %c, the product of tile mt of 16 outputs and tile nt of 8 rows, times its scales and steps.
-static void add_integers(struct ptx *p, uint32_t mt, uint32_t nt)
-{
-    PTX_FILL(p,
-             "    mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%by0, %by1, %by2, %by3}, {%now$0, %now$1}, "
-             "{%step$2}, {%base, %base, %base, %base};\n",
-             2 * mt, 2 * mt + 1, nt);
-    for (uint32_t i = 0; i < 4; i++)
-        PTX_FILL(p, "    mad.lo.s32 %isum$0, %c$1, %by$1, %isum$0;\n", 4 * TILES * mt + 4 * nt + i, i);
-}
-
 // Loads 16 rows of x of part `part` of the pair: the fragments of tiles 2 i and 2 i + 1. For some targets ptxas would move
 // so many loads ahead that registers spill; it moves nothing across a barrier.
 static void load_x(struct ptx *p, const struct ptx_matmul *m, uint32_t part, uint32_t i)
 {
-    if (m->target >= 100 && (is_float(m) || runs_of(m) == 2))
+    if (m->target >= 100 && (ptx_scales_are_floats(m) || ptx_scale_runs(m) == 2))
         PTX_LINES(p, "    bar.warp.sync 0xffffffff;\n");
     PTX_FILL(p, "    ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%b0, %b1, %b2, %b3}, [%stage+$0];\n",
              32 * part + 16 * MMA_STRIDE * i);
@@ -379,17 +348,17 @@ static void load_x(struct ptx *p, const struct ptx_matmul *m, uint32_t part, uin
 
 static void part_integers(struct ptx *p, const struct ptx_matmul *m, uint32_t part)
 {
-    for (uint32_t run = 0; run < runs_of(m); run++) {
-        next_scales(p);
+    for (uint32_t run = 0; run < ptx_scale_runs(m); run++) {
+        ptx_mma_next_scales(p);
         for (uint32_t nt = 0; nt < TILES; nt++) {
             if (nt % 2 == 0)
                 load_x(p, m, part, nt / 2);
             for (uint32_t mt = 0; mt < 2; mt++) {
-                if (runs_of(m) == 2)
+                if (ptx_scale_runs(m) == 2)
                     ptx_mma_product_16(p, m, mt, nt % 2, run);
                 else
                     ptx_mma_product_32(p, m, mt, nt % 2);
-                add_integers(p, mt, nt);
+                ptx_mma_add_scaled(p, mt, nt, 4 * TILES * mt + 4 * nt);
             }
         }
     }
@@ -428,7 +397,7 @@ static void half_block(struct ptx *p, const struct ptx_matmul *m)
     PTX_LINES(p, "    add.u32 %stage, %stage, %take_b;\n"
                  "PAIR: // 2 turns\n"
                  "    .pragma \"nounroll\";\n");
-    if (is_float(m)) { // rows 64 wn + 2 t of steps and of sums
+    if (ptx_scales_are_floats(m)) { // rows 64 wn + 2 t of steps and of sums
         places(p, STAGED | WN | G | T);
         PTX_FILL(p,
                  "    mul.lo.u32 %place, %wn, $2;\n"
@@ -442,7 +411,7 @@ static void half_block(struct ptx *p, const struct ptx_matmul *m)
     ptx_fragment_pair(p, m->type);
     for (uint32_t part = 0; part < 2; part++) {
         ptx_fragment_part(p, m->type, part);
-        (is_float(m) ? part_floats : part_integers)(p, m, part);
+        (ptx_scales_are_floats(m) ? part_floats : part_integers)(p, m, part);
     }
     PTX_LINES(p, "    add.u32 %stage, %stage, 64;\n"
                  "    add.u32 %pair, %pair, 1;\n"
@@ -453,31 +422,14 @@ static void half_block(struct ptx *p, const struct ptx_matmul *m)
 
 // ---- the end of a block: y = fma(S, da, y)
 
-// Makes %s<at> to + 3 of integers, with %c the sums of minima times sums of x.
-static void scale_integers(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, uint32_t at)
-{
-    for (uint32_t i = 0; i < 4; i++) {
-        PTX_FILL(p,
-                 "    cvt.rn.f32.s32 %f, %isum$0;\n"
-                 "    mul.rn.f32 %s$0, %f, %d$1;\n",
-                 at + i, 2 * mt + i / 2);
-        if (ptx_bytes_of(m->type)->min)
-            PTX_FILL(p,
-                     "    cvt.rn.f32.s32 %f, %c$0;\n"
-                     "    neg.f32 %f, %f;\n"
-                     "    fma.rn.f32 %s$1, %f, %m$2, %s$1;\n",
-                     i, at + i, 2 * mt + i / 2);
-    }
-}
-
 static void end_block(struct ptx *p, const struct ptx_matmul *m)
 {
-    const bool min = !is_float(m) && ptx_bytes_of(m->type)->min;
+    const bool min = !ptx_scales_are_floats(m) && ptx_bytes_of(m->type)->min;
     PTX_LINES(p, "    {\n"
                  "    .reg .b32 %e<4>, %low, %high;\n"
                  "    .reg .f32 %da0, %da1;\n");
-    places(p, is_float(m) ? STAGED | WN | T : STAGED | WM | WN | G | T);
-    if (!is_float(m)) {
+    places(p, ptx_scales_are_floats(m) ? STAGED | WN | T : STAGED | WM | WN | G | T);
+    if (!ptx_scales_are_floats(m)) {
         find_unit(p, m);
         ptx_fragment_units(p, m->type);
     }
@@ -513,8 +465,8 @@ static void end_block(struct ptx *p, const struct ptx_matmul *m)
             const uint32_t at = 4 * TILES * mt + 4 * nt;
             if (min)
                 ptx_mma_minima(p, m, mt);
-            if (!is_float(m))
-                scale_integers(p, m, mt, at);
+            if (!ptx_scales_are_floats(m))
+                ptx_mma_scale_integers(p, m, mt, at);
             for (uint32_t i = 0; i < 4; i++)
                 PTX_FILL(p, "    fma.rn.f32 %y$0, %s$0, %da$1, %y$0;\n", at + i, i % 2);
         }

@@ -129,16 +129,16 @@ int machine_open_gpu(struct machine **out, const struct machine_options *o, cons
     g->machine.v = &gpu_vtable;
     g->options = *o;
     g->variant = options->variant;
-    // It has the newest driver, the shared memory of the smallest GPU of its generation, and so much memory that no plan
-    // is refused.
-    const struct driver_card paper = {.name = "a card on paper",
-                                      .major = options->paper / 10,
-                                      .minor = options->paper % 10,
-                                      .version = 13000,
-                                      .n_sm = 132,
-                                      .warp = 32,
-                                      .max_shared = (options->paper >= 90 ? 227 : 64) << 10,
-                                      .total = (size_t)1 << 40};
+    // It has the newest driver, and so much memory that no plan is refused.
+    const struct driver_card paper = {
+        .name = "a card on paper",
+        .major = options->paper / 10,
+        .minor = options->paper % 10,
+        .version = 13000,
+        .n_sm = 132,
+        .warp = 32,
+        .max_shared = (int)(MAX(ptx_shared_of((uint32_t)options->paper), 65u << 10) - PTX_SHARED_RESERVED),
+        .total = (size_t)1 << 40};
     struct driver_options d = {.library = options->library,
                                .device = options->device,
                                .cache = options->cache,

@@ -122,8 +122,8 @@ void gpu_kernels_free(struct gpu *g);
 
 int gpu_tuner_open(struct gpu *g, const struct gpu_options *o, struct error *err);
 void gpu_tuner_close(struct gpu *g);
-// The class of rows that serves this number of rows: the one that was measured to be the fastest, else that of
-// ptx_matmul_rows, whose other variant from that many rows on is PTX_WIDE_ROWS.
+// The class of rows that serves this number of rows: the one that was measured to be the fastest. If none was: that of
+// ptx_matmul_rows; or, where the machine's options ask for a variant above 0, PTX_WIDE_ROWS for so many rows and more.
 uint32_t gpu_class_of(const struct gpu *g, const struct ptx_matmul *m, uint32_t rows);
 // Measures the classes of a product, whose weights are at `tiles`, unless that was done before or no time is left for it.
 int gpu_tune(struct gpu *g, const struct ptx_matmul *m, uint64_t tiles, uint32_t rows, struct error *err);

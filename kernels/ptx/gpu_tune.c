@@ -23,6 +23,7 @@
 
 enum { CLASSES = 8, REPEATS = 3, LINE = 256, FEW = 64, FLUSH = 64 << 20 };
 static const double better = 0.97; // of the time of the class that is taken without measuring
+static const double slow = 20e-3;  // seconds: what takes longer is told apart by one run, without repeats
 static const uint32_t classes[] = {1, 2, 4, 8, 16, 32, PTX_MANY_ROWS, PTX_WIDE_ROWS};
 static const char *const forms[] = {"f32", "q8", "f16"};
 static const char step_name[] = "step";
@@ -267,11 +268,13 @@ static int time_class(struct gpu *g, const struct ptx_matmul *m, uint32_t class,
     memcpy(l.block, k->launch.block, sizeof l.block);
     l.grid[1] = ptx_matmul_grid(&s.matmul, rows);
     *us = 0;
-    for (int i = 0; i <= REPEATS; i++) {
+    for (int i = 0, n = REPEATS; i <= n; i++) {
         double seconds;
         if (time_launch(g, k->kernel, &l, rows <= FEW, &seconds, err))
             return -1;
-        if (i && (!*us || 1e6 * seconds < *us)) // the first run is not counted
+        if (seconds > slow)
+            n = 0;
+        if ((i || !n) && (!*us || 1e6 * seconds < *us)) // the first run is not counted, unless it is the only one
             *us = 1e6 * seconds;
     }
     return 0;
@@ -389,23 +392,34 @@ static int record_step(struct plan *p, struct driver_graph **out, struct error *
     return driver_recorded(d, out, err);
 }
 
-// Sets *us to the time of a step: the mean of some steps that follow each other.
+// Sets *us to the mean time of n steps that follow each other.
+static int time_replays(struct driver *d, struct driver_graph *graph, int n, double *us, struct error *err)
+{
+    double seconds;
+    if (driver_mark(d, 0, err))
+        return -1;
+    for (int i = 0; i < n; i++)
+        if (driver_replay(d, graph, err))
+            return -1;
+    if (driver_mark(d, 1, err) || driver_between(d, &seconds, err))
+        return -1;
+    *us = 1e6 * seconds / n;
+    return 0;
+}
+
+// Sets *us to the time of a step, after one that is not counted, unless that is slow.
 static int time_step(struct plan *p, double *us, struct error *err)
 {
     enum { STEPS = 8 };
     struct driver *d = p->gpu->driver;
     struct driver_graph *graph;
-    double seconds;
     if (record_step(p, &graph, err))
         return -1;
-    int status = driver_replay(d, graph, err) || driver_mark(d, 0, err);
-    for (int i = 0; i < STEPS && !status; i++)
-        status = driver_replay(d, graph, err);
-    status = status || driver_mark(d, 1, err) || driver_between(d, &seconds, err);
+    int status = time_replays(d, graph, 1, us, err);
+    if (!status && *us < 1e6 * slow)
+        status = time_replays(d, graph, STEPS, us, err);
     driver_graph_free(d, graph);
-    if (!status)
-        *us = 1e6 * seconds / STEPS;
-    return status ? -1 : 0;
+    return status;
 }
 
 // Measures the variants, as far as there is time, and sets c->class to the fastest. The list is that of the last one.
