@@ -80,7 +80,7 @@ static double tune_seconds(const struct options *o)
     return o->no_tune ? 0 : o->tune ? all : at_load;
 }
 
-int load_model(struct loaded *l, const struct options *o, struct error *err)
+static int load(struct loaded *l, const struct options *o, bool hidden, struct error *err)
 {
     *l = (struct loaded){0};
     const char *path = load_path(o, err);
@@ -98,6 +98,7 @@ int load_model(struct loaded *l, const struct options *o, struct error *err)
         .n_ctx = (int)o->n_ctx,
         .no_mmap = o->no_mmap,
         .any_pre = o->any_pre,
+        .hidden = hidden,
     };
     struct progress_wait wait;
     progress_wait_begin(&wait, "loading the model");
@@ -118,6 +119,16 @@ int load_model(struct loaded *l, const struct options *o, struct error *err)
     else if (!o->model && terminal_is_tty(STDERR_FILENO))
         note_builtin();
     return 0;
+}
+
+int load_model(struct loaded *l, const struct options *o, struct error *err)
+{
+    return load(l, o, false, err);
+}
+
+int load_model_hidden(struct loaded *l, const struct options *o, struct error *err)
+{
+    return load(l, o, true, err);
 }
 
 static int make_room(struct model *m, const struct options *o, int64_t n_wanted, struct error *err)

@@ -25,6 +25,8 @@ const char *load_path(const struct options *o, struct error *err);
 struct machine_options load_machine_options(const struct options *o);
 // Opens the model. With -v it prints what was chosen and why.
 int load_model(struct loaded *l, const struct options *o, struct error *err);
+// The same for embeddings: the model computes hidden rows instead of logits.
+int load_model_hidden(struct loaded *l, const struct options *o, struct error *err);
 // Opens a session of one sequence with up to n_outputs rows of logits per step (-1: as many as a step has rows).
 // Without -c the context has room for at least n_wanted tokens.
 int load_session(struct loaded *l, const struct options *o, int64_t n_wanted, int n_outputs, struct error *err);

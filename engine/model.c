@@ -85,12 +85,19 @@ static int check_vocabulary(const struct model *m, struct error *err)
 int model_set_context(struct model *m, int n_ctx, struct error *err)
 {
     struct graph *graph;
-    if (arch_build(m->file, &(struct arch_options){.n_ctx = n_ctx}, &graph, &m->info, err))
+    if (arch_build(m->file, &(struct arch_options){.n_ctx = n_ctx, .hidden = m->hidden}, &graph, &m->info, err))
         return -1;
     graph_free(m->graph);
     m->graph = graph;
     m->n_ctx = n_ctx;
     return 0;
+}
+
+static int check_answers(const struct model *m, struct error *err)
+{
+    if (!m->info.encoder || m->hidden)
+        return 0;
+    return fail(err, E_USAGE, "a model of the family %s makes embeddings, not answers: quern embed", m->info.name);
 }
 
 // Checks that the weights fit into memory, before they are read into it.
@@ -121,7 +128,8 @@ static int load(struct model *m, const struct model_options *o, struct error *er
         return -1;
     m->weights_are_mapped = !copied;
     if (tokenizer_load(&m->tokenizer, m->file, o->any_pre ? TOKENIZER_ANY_PRE : 0, err) ||
-        model_set_context(m, o->n_ctx ? o->n_ctx : N_CTX_DEFAULT, err) || check_vocabulary(m, err))
+        model_set_context(m, o->n_ctx ? o->n_ctx : N_CTX_DEFAULT, err) || check_answers(m, err) ||
+        check_vocabulary(m, err))
         return -1;
     if (!o->n_ctx && m->info.n_ctx_train < N_CTX_DEFAULT)
         return model_set_context(m, m->info.n_ctx_train, err);
@@ -134,6 +142,7 @@ int model_open(struct model **out, const struct model_options *o, struct error *
     struct model *m = calloc(1, sizeof *m);
     if (!m)
         return fail(err, E_MEMORY, "no memory for a model");
+    m->hidden = o->hidden;
     // the machine is opened first, so that an invalid flag is reported before the file is read
     if (open_machine(m, o, err) || load(m, o, err)) {
         model_close(m);

@@ -26,6 +26,7 @@ struct model_options {
     int n_ctx;    // positions of a sequence; 0: as many as the model was trained for, at most N_CTX_DEFAULT
     bool no_mmap; // read the file instead of mapping it; without effect on the built-in model
     bool any_pre; // accept an unknown pre-tokenizer and use the default one
+    bool hidden;  // for embeddings: the model computes hidden rows instead of logits
 };
 enum { N_CTX_DEFAULT = 4096 };
 
@@ -35,6 +36,7 @@ struct model {
     struct graph *graph;
     struct machine *machine;
     struct arch_info info;
+    bool hidden;             // see model_options
     int n_ctx;               // positions of a sequence, as requested or by default
     bool weights_are_mapped; // mapped from the file, or part of the program
     const char *device;      // "cpu", "ref", "gpu"
@@ -51,6 +53,7 @@ int model_file_open(struct gguf **out, const char *path, unsigned flags, struct 
 bool model_has_builtin(void);
 
 // Loads a model and chooses its machine. Errors: those of model_file_open, tokenizer_load, arch_build and the machine;
+// E_USAGE when the model makes nothing but embeddings and `hidden` is not set;
 // E_GPU when DEVICE_GPU was requested and there is no usable GPU.
 int model_open(struct model **out, const struct model_options *o, struct error *err);
 void model_close(struct model *m); // NULL is fine

@@ -36,10 +36,13 @@ static double seen_in_chunks(double n, int window)
 }
 
 // The number of (row, seen position) pairs of a sequence. Each row sees its own position and those before it, and of
-// these only the last `window` (0: all).
-static double positions_seen(int depth, double rows, int window, bool chunked)
+// these only the last `window` (0: all); both ways, all rows of the step.
+static double positions_seen(int depth, double rows, const struct tensor *n)
 {
-    if (chunked)
+    const int window = n->p.attn.window;
+    if (n->p.attn.both_ways)
+        return rows * (window ? fmin(rows, window / 2 * 2 + 1) : rows);
+    if (n->p.attn.chunked)
         return seen_in_chunks(depth + rows, window) - seen_in_chunks(depth, window);
     double all = rows * depth + rows * (rows + 1) / 2;
     if (!window || depth + rows <= window)
@@ -51,14 +54,15 @@ static double positions_seen(int depth, double rows, int window, bool chunked)
 static struct cost of_attention(const struct tensor *n, const struct cost_step *s)
 {
     double rows = (double)s->n_tokens / s->n_seqs, dims = n->p.attn.dim_k + n->p.attn.dim_v;
-    double held = n->p.attn.chunked  ? s->depth % n->p.attn.window + rows
-                  : n->p.attn.window ? fmin(s->depth + rows, n->p.attn.window - 1 + rows)
-                                     : s->depth + rows;
+    double held = n->p.attn.both_ways ? rows
+                  : n->p.attn.chunked ? s->depth % n->p.attn.window + rows
+                  : n->p.attn.window  ? fmin(s->depth + rows, n->p.attn.window - 1 + rows)
+                                      : s->depth + rows;
     double row_bytes = (double)dtype_row_bytes(s->kv_type[KV_KEY], n->p.attn.dim_k) +
                        (double)dtype_row_bytes(s->kv_type[KV_VALUE], n->p.attn.dim_v);
     return (struct cost){
         s->n_seqs * held * n->p.attn.n_head_kv * row_bytes,
-        s->n_seqs * positions_seen(s->depth, rows, n->p.attn.window, n->p.attn.chunked) * n->p.attn.n_head * dims,
+        s->n_seqs * positions_seen(s->depth, rows, n) * n->p.attn.n_head * dims,
     };
 }
 

@@ -430,7 +430,7 @@ struct tensor *graph_attention(struct graph *g, const char *name, struct tensor 
     if (q->width != (int64_t)p.n_head * kv.dim_k)
         return graph_refuse(g, "%s: %s has %lld columns, wanted are %d heads of %d", n->name, q->name,
                             (long long)q->width, p.n_head, kv.dim_k);
-    if (p.window < 0 || (p.chunked && !p.window))
+    if (p.window < 0 || (p.chunked && (!p.window || p.both_ways)))
         return graph_refuse(g, "%s: a window of %d is out of range", n->name, p.window);
     if (!take_vector(g, n, 0, p.sinks, p.n_head))
         return NULL;
@@ -443,6 +443,7 @@ struct tensor *graph_attention(struct graph *g, const char *name, struct tensor 
     n->p.attn.softcap = p.softcap;
     n->p.attn.window = p.window;
     n->p.attn.chunked = p.chunked;
+    n->p.attn.both_ways = p.both_ways;
     return finish_node(g, n, (int64_t)p.n_head * kv.dim_v);
 }
 

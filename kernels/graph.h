@@ -48,6 +48,7 @@ struct graph {
     // Set by graph_finish, for the checks of steps.
     int64_t token_rows, position_rows; // rows of the smallest table read by token, by position; INT64_MAX: none
     int window;                        // the largest window of any attention layer, in keys; 0: one sees all keys
+    bool both_ways;                    // attention sees the whole sequence, which a step has from its first row on
 };
 
 struct graph *graph_new(void); // NULL: no memory
@@ -58,7 +59,8 @@ void graph_layer(struct graph *g, int layer);
 // with the first fault.
 int graph_finish(struct graph *g, struct tensor *logits, struct error *err);
 
-// The row of a table for each token's id or position, times scale: (tokens, length of a table row).
+// The row of a table for each token's id or position, or row 0 for each token, times scale: (tokens, length of a table
+// row).
 struct tensor *graph_embed(struct graph *g, const char *name, const struct weight *table, enum input by, float scale);
 // The rows of x for which the step wants logits: (outputs, width).
 struct tensor *graph_output_rows(struct graph *g, const char *name, struct tensor *x);
@@ -95,6 +97,9 @@ struct attention_params {
     // F32, a score for each head, or NULL: the softmax runs over it, too, but no value belongs to it.
     const struct weight *sinks;
     bool chunked; // positions have runs of `window`, and a row sees those of its own run up to its own
+    // A row sees all positions of its sequence or, with a window, those at a distance of at most window / 2 from its
+    // own. A step of such a graph has whole sequences.
+    bool both_ways;
 };
 // softmax(scale q.k) v over the positions of the row's sequence up to its own: (rows, n_head * dim_v). Query head h
 // uses KV head h / (n_head / n_head_kv). `key` and `value` are the results of graph_kv_write for this layer; of

@@ -22,22 +22,26 @@ static bool check_names(struct graph *g)
 }
 
 // Keys and values of each KV layer must be written exactly once. Attention takes the writing nodes as sources, so
-// they come before it.
+// they come before it. With attention both ways nothing of the cache outlives the step, and a layer may be written again
+// behind one that uses another: what is written then depends on all rows of the attention between, and so it comes after
+// all that read what was there.
 static bool check_kv(struct graph *g)
 {
     const struct tensor *(*written)[2] =
         arena_array(&g->arena, (size_t)g->n_kv, sizeof(*written), _Alignof(struct tensor *));
     if (!written)
         return graph_refuse_memory(g);
+    int last_written = -1; // the KV layer whose values were written last
     for (int i = 0; i < g->n_nodes; i++) {
         const struct tensor *n = g->nodes[i];
         if (n->op != OP_KV_WRITE)
             continue;
         const struct tensor **slot = &written[n->p.kv.layer][n->p.kv.part];
-        if (*slot)
+        if (*slot && !(g->both_ways && last_written != n->p.kv.layer))
             return graph_refuse(g, "%s: %s has written this part of KV layer %d", n->name, (*slot)->name,
                                 n->p.kv.layer);
         *slot = n;
+        last_written = n->p.kv.part == KV_VALUE ? n->p.kv.layer : last_written;
     }
     for (int i = 0; i < g->n_kv; i++)
         for (int part = 0; part < 2; part++)
@@ -53,7 +57,7 @@ static void gather_limits(struct graph *g)
     g->window = 0;
     for (int i = 0; i < g->n_nodes; i++) {
         const struct tensor *n = g->nodes[i];
-        if (n->op == OP_EMBED) {
+        if (n->op == OP_EMBED && n->p.embed.input != INPUT_ZERO) {
             int64_t *least = n->p.embed.input == INPUT_TOKENS ? &g->token_rows : &g->position_rows;
             *least = MIN(*least, n->w[0]->ne[1]);
         }
@@ -62,8 +66,26 @@ static void gather_limits(struct graph *g)
             g->window = MAX(g->window, n->p.attn.window);
         }
     }
-    if (!windowed)
+    if (!windowed || g->both_ways)
         g->window = 0;
+}
+
+// Either all attention of a graph is both ways, or none of it. A graph with state is computed row by row.
+static bool check_both_ways(struct graph *g)
+{
+    const struct tensor *first = NULL;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const struct tensor *n = g->nodes[i];
+        if (n->op != OP_ATTENTION)
+            continue;
+        if (first && first->p.attn.both_ways != n->p.attn.both_ways)
+            return graph_refuse(g, "%s: attention both ways beside %s, which is not", n->name, first->name);
+        first = first ? first : n;
+    }
+    g->both_ways = first && first->p.attn.both_ways;
+    if (g->both_ways && g->state_floats)
+        return graph_refuse(g, "%s: attention both ways in a graph with state", first->name);
+    return true;
 }
 
 int graph_finish(struct graph *g, struct tensor *logits, struct error *err)
@@ -74,7 +96,7 @@ int graph_finish(struct graph *g, struct tensor *logits, struct error *err)
     else if (!is_plain(logits->op) || logits->rows != ROWS_OUTPUTS)
         graph_refuse(g, "%s: logits are plain rows of outputs, this is %s of %s", logits->name, op_name(logits->op),
                      rows_name(logits->rows));
-    if (g->fault.code != E_OK || !check_names(g) || !check_kv(g)) {
+    if (g->fault.code != E_OK || !check_names(g) || !check_both_ways(g) || !check_kv(g)) {
         if (err)
             *err = g->fault;
         return -1;

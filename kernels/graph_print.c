@@ -38,14 +38,16 @@ static void print_attention(const struct tensor *n, struct text *out)
         text_print(out, " softcap=%g", (double)n->p.attn.softcap);
     if (n->p.attn.window > 0)
         text_print(out, " %s=%d", n->p.attn.chunked ? "chunks" : "window", n->p.attn.window);
+    if (n->p.attn.both_ways)
+        text_print(out, " both-ways");
 }
 
 static void print_params(const struct tensor *n, struct text *out)
 {
+    static const char *const input_name[] = {"token", "position", "zero"};
     switch (n->op) {
     case OP_EMBED:
-        text_print(out, " by=%s scale=%g", n->p.embed.input == INPUT_TOKENS ? "token" : "position",
-                   (double)n->p.embed.scale);
+        text_print(out, " by=%s scale=%g", input_name[n->p.embed.input], (double)n->p.embed.scale);
         break;
     case OP_NORM:
         text_print(out, " %s eps=%g", n->p.norm.kind == NORM_RMS ? "rms" : "layer", (double)n->p.norm.eps);

@@ -187,17 +187,20 @@ int step_check_slots(const struct graph *g, const struct step *s, size_t n_slots
     return 0;
 }
 
-// Checks that the rows of each sequence follow each other, as operations with state need it.
+// Checks that the rows of each sequence follow each other, as operations with state need it, and attention both ways.
 static int check_runs(const struct graph *g, const struct step *s, struct error *err)
 {
-    if (!g->state_floats)
+    if (!g->state_floats && !g->both_ways)
         return 0;
-    if (!s->state_from || !s->state_to || !s->states)
+    if (g->state_floats && (!s->state_from || !s->state_to || !s->states))
         return fail(err, E_USAGE, "a step of a graph with state has no slots for it");
     for (int row = 0; row < s->n_tokens; row++) {
         if (!step_begins(s, row) && s->positions[row] != s->positions[row - 1] + 1)
             return fail(err, E_USAGE, "row %d: position %d after %d of its sequence", row, s->positions[row],
                         s->positions[row - 1]);
+        if (g->both_ways && step_begins(s, row) && s->positions[row])
+            return fail(err, E_USAGE, "row %d: sequence %d begins at position %d; this model sees whole texts only",
+                        row, s->seqs[row], s->positions[row]);
         if (step_begins(s, row) && has_earlier_run(s, row))
             return fail(err, E_USAGE, "row %d: the rows of sequence %d do not follow each other", row, s->seqs[row]);
     }

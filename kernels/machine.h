@@ -70,6 +70,8 @@ struct step {
     // logit of a row is not finite, the first id of this row is -1 and its other candidates are not valid.
     int top_k;
     struct candidate *top; // [n_outputs][top_k] in host memory
+    // For a graph with attention both ways: a sequence whose rows are in the step is there as a whole, from position 0 on, and
+    // its rows follow each other. Nothing is left of it behind the step.
     // For a graph with state: the rows of a sequence follow each other in the step, with consecutive positions. Before
     // the first of them, the state of the sequence is in slot state_from[t] of `states`; -1: it is zeros. After row t it
     // is stored in slot state_to[t], unless that is -1. Different rows store to different slots, and no row
@@ -169,6 +171,14 @@ static inline bool step_begins(const struct step *s, int row)
 static inline bool step_ends(const struct step *s, int row)
 {
     return row + 1 == s->n_tokens || s->seqs[row + 1] != s->seqs[row];
+}
+// The number of positions of row `row`'s sequence, whose rows follow each other from here on: what the row sees in a graph
+// with attention both ways.
+static inline int step_end(const struct step *s, int row)
+{
+    while (!step_ends(s, row))
+        row++;
+    return s->positions[row] + 1;
 }
 // For machines that store all logits in host memory: fills `top` from `logits` if top_k is not 0.
 void step_choose(const struct graph *g, const struct step *s);

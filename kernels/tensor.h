@@ -58,7 +58,7 @@ enum op_class {
 enum rows { ROWS_TOKENS, ROWS_OUTPUTS, ROWS_KINDS };
 
 // An input of a step, see struct step in machine.h.
-enum input { INPUT_TOKENS, INPUT_POSITIONS };
+enum input { INPUT_TOKENS, INPUT_POSITIONS, INPUT_ZERO }; // ZERO: row 0 for every token
 
 enum norm_kind { NORM_RMS, NORM_LAYER };
 // The last one is of GLU alone, because it changes the second factor, too.
@@ -103,6 +103,7 @@ struct tensor {
             float softcap;  // s = cap*tanh(s/cap), 0: none
             int window;     // keys at distance < window are seen, 0: all
             bool chunked;   // those from the last multiple of window on
+            bool both_ways; // those behind the row, too
         } attn;                                  // src1, src2: the KV_WRITEs of the layer; w0: sinks or NULL
         struct { enum act_kind kind; int64_t first; } act;               // GLU: act(src0) * src1 from column `first` on
         struct { float factor; } scale;                                  // SCALE and SOFTCAP (cap)
@@ -156,12 +157,20 @@ static inline int64_t route_experts(const struct tensor *route)
     return route->p.route.kind == ROUTE_EACH ? route->p.route.n_used : route->src[0]->width;
 }
 
-// The first position that a row of attention at `position` sees; window and chunked: see attention_params.
-static inline int attention_first(int position, int window, bool chunked)
+// The positions [lo, hi) that a row of attention sees; window, chunked and both_ways: see attention_params. `end` is the
+// number of positions of the row's sequence, which only attention both ways needs.
+struct seen_positions {
+    int lo, hi;
+};
+static inline struct seen_positions attention_sees(int position, int end, int window, bool chunked, bool both_ways)
 {
+    const int behind = position + 1;
+    if (both_ways)
+        return window ? (struct seen_positions){MAX(0, position - window / 2), MIN(end, behind + window / 2)}
+                      : (struct seen_positions){0, end};
     if (window <= 0 || position < window)
-        return 0;
-    return chunked ? position - position % window : position - window + 1;
+        return (struct seen_positions){0, behind};
+    return (struct seen_positions){chunked ? position - position % window : behind - window, behind};
 }
 
 // kernels/cpu/ref_ops.c defines what each operation computes.

@@ -10,15 +10,17 @@
 struct family {
     const char *name;
     build_fn *build;
-    bool recurrent;
+    enum family_kind kind;
 };
 
 static const struct family families[] = {
-#define ARCH(id, name) {name, build_##id, false},
-#define ARCH_RECURRENT(id, name) {name, build_##id, true},
+#define ARCH(id, name) {name, build_##id, FAMILY_DECODER},
+#define ARCH_RECURRENT(id, name) {name, build_##id, FAMILY_RECURRENT},
+#define ARCH_ENCODER(id, name) {name, build_##id, FAMILY_ENCODER},
 #include "models/arch.def"
 #undef ARCH
 #undef ARCH_RECURRENT
+#undef ARCH_ENCODER
 };
 
 void arch_list(struct text *out)
@@ -65,7 +67,7 @@ int arch_build(const struct gguf *file, const struct arch_options *o, struct gra
     struct graph *g = graph_new();
     if (!g)
         return fail(err, E_MEMORY, "out of memory for a graph");
-    if (build_model(file, family->name, family->build, family->recurrent, o, g, info, err) != 0) {
+    if (build_model(file, family->name, family->build, family->kind, o, g, info, err) != 0) {
         graph_free(g);
         return -1;
     }

@@ -11,8 +11,25 @@
 #include "gguf/gguf.h"
 #include "kernels/graph.h"
 
+// How the hidden rows of a text become its embedding, as the file says.
+enum pooling { POOLING_NONE, POOLING_MEAN, POOLING_FIRST, POOLING_LAST, POOLING_RANK };
+
+// What follows the pooled row. Matrices are views of the file, vectors F32; what the file does not have is NULL. All of it
+// belongs to the graph.
+struct arch_pooling {
+    enum pooling kind;
+    enum pooling before_rank;      // how rows become one where `kind` is POOLING_RANK
+    const struct weight *dense[2]; // products without an activation, one after another (EmbeddingGemma)
+    // The head of a reranker: out (norm (act (cls x + bias))) + bias. The activation is tanh, or GELU.
+    const struct weight *cls, *cls_bias, *cls_norm, *cls_out, *cls_out_bias;
+    bool gelu;
+    bool softmax;   // of the head's outputs
+    float norm_eps; // of cls_norm
+};
+
 struct arch_options {
-    int n_ctx; // most positions that will be used; 0: as many as the model was trained for. longrope depends on it
+    int n_ctx;   // most positions that will be used; 0: as many as the model was trained for. longrope depends on it
+    bool hidden; // the result is what the logits are computed from, for embeddings; for encoders it is that in any case
 };
 
 struct arch_info {
@@ -21,6 +38,9 @@ struct arch_info {
     int n_layer_unused; // layers of the file that predict further tokens, which the graph leaves out
     int64_t n_params;   // elements of all tensors that the graph uses
     int64_t weight_bytes;
+    bool encoder; // rows see the whole text, and there are no logits
+    int n_out;    // columns of the result: n_vocab, or those of a hidden row
+    struct arch_pooling pooling;
 };
 
 // E_MODEL with the name of a key or tensor that is missing, has the wrong type or shape, or is out of range.

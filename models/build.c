@@ -42,9 +42,9 @@ static bool read_layer_count(struct build *b)
     return h->fault->code == E_OK;
 }
 
-static void read_layers(struct build *b, bool recurrent)
+static void read_layers(struct build *b, enum family_kind kind)
 {
-    const int least = recurrent ? 0 : 1; // heads
+    const int least = kind == FAMILY_RECURRENT ? 0 : 1; // heads
     struct hparams *h = &b->h;
     if (!read_layer_count(b))
         return;
@@ -86,13 +86,14 @@ static void read_head_dims(struct build *b)
     b->dim_v = b->dim_v ? b->dim_v : whole;
 }
 
-static void read_common(struct build *b, bool recurrent, const struct arch_options *o)
+static void read_common(struct build *b, enum family_kind kind, const struct arch_options *o)
 {
     struct hparams *h = &b->h;
-    read_layers(b, recurrent);
+    read_layers(b, kind);
     b->n_embd = (int)hparam_int(h, "embedding_length", 1, EMBD_MAX);
     b->n_ctx_train = (int)MIN(hparam_int(h, "context_length", 1, UINT32_MAX), INT32_MAX);
     b->n_ctx = o->n_ctx > 0 ? o->n_ctx : b->n_ctx_train;
+    b->both_ways = !hparam_flag_or(h, "attention.causal", kind != FAMILY_ENCODER);
     if (h->fault->code == E_OK)
         read_head_dims(b);
 }
@@ -241,6 +242,7 @@ struct tensor *build_output(struct build *b, struct tensor *x)
 struct tensor *build_logits(struct build *b, struct tensor *x)
 {
     build_layer(b, -1);
+    b->hidden = x;
     struct linear l = weights_linear(&b->ws, "output", b->n_embd, b->n_vocab, SCALED_PRODUCT, OPTIONAL, b->output_bias);
     if (!l.w) // tied to the embeddings
         l = (struct linear){.w = embeddings(b), .before = 1, .after = 1};
@@ -281,24 +283,61 @@ struct tensor *build_rope_with_factors(struct build *b, const char *name, const 
 
 // ---- The whole
 
-static struct tensor *build_checked(struct build *b, build_fn *build, bool recurrent, const struct arch_options *o)
+// The tensors behind the pooled row: layers of any width, one after another.
+static void read_pooling(struct build *b)
 {
-    read_common(b, recurrent, o);
-    if (b->h.fault->code != E_OK || weights_open(&b->ws, b->h.file, &b->g->arena, b->h.fault) != 0)
-        return NULL;
-    struct tensor *logits = build(b);
-    weights_check_unused(&b->ws, b->h.arch);
-    return logits;
+    struct arch_pooling *p = b->pooling;
+    struct weights *ws = &b->ws;
+    weights_layer(ws, -1);
+    p->dense[0] = weights_matrix(ws, "dense_2.weight", b->n_embd, 0, OPTIONAL);
+    p->dense[1] = p->dense[0] ? weights_matrix(ws, "dense_3.weight", p->dense[0]->ne[1], 0, OPTIONAL) : NULL;
+    p->cls = weights_matrix(ws, "cls.weight", b->n_embd, 0, OPTIONAL);
+    const int64_t width = p->cls ? p->cls->ne[1] : b->n_embd;
+    p->cls_bias = p->cls ? weights_vector(ws, "cls.bias", width, OPTIONAL) : NULL;
+    p->cls_norm = p->cls ? weights_vector(ws, "cls.norm.weight", width, OPTIONAL) : NULL;
+    p->norm_eps = b->norm_eps;
+    p->cls_out = weights_matrix(ws, "cls.output.weight", width, 0, OPTIONAL);
+    p->cls_out_bias = p->cls_out ? weights_vector(ws, "cls.output.bias", p->cls_out->ne[1], OPTIONAL) : NULL;
 }
 
-int build_model(const struct gguf *file, const char *arch, build_fn *build, bool recurrent,
+// What an embedding is made of: the last node that all rows of the text have alike.
+static struct tensor *result_of(struct build *b, struct tensor *result, enum family_kind kind, bool hidden,
+                                struct error *fault)
+{
+    if (kind == FAMILY_ENCODER || !hidden || fault->code != E_OK)
+        return result;
+    if (!b->hidden)
+        fail_first(fault, E_MODEL, "the family %s makes no embeddings", b->h.arch);
+    return b->hidden;
+}
+
+static struct tensor *build_checked(struct build *b, build_fn *build, enum family_kind kind,
+                                    const struct arch_options *o)
+{
+    read_common(b, kind, o);
+    if (b->h.fault->code != E_OK || weights_open(&b->ws, b->h.file, &b->g->arena, b->h.fault) != 0)
+        return NULL;
+    const int64_t pooling = hparam_int_or(&b->h, "pooling_type", 0, UINT32_MAX, POOLING_NONE);
+    b->pooling->kind = pooling <= POOLING_RANK ? (enum pooling)pooling : POOLING_NONE; // writers save -1 for none
+    b->pooling->before_rank = POOLING_FIRST;
+    struct tensor *result = result_of(b, build(b), kind, o->hidden, b->h.fault);
+    read_pooling(b);
+    weights_check_unused(&b->ws, b->h.arch);
+    return result;
+}
+
+int build_model(const struct gguf *file, const char *arch, build_fn *build, enum family_kind kind,
                 const struct arch_options *o, struct graph *g, struct arch_info *info, struct error *err)
 {
     struct build b = {.g = g, .h = {.file = file, .arch = arch, .fault = &g->fault}, .norm = NORM_RMS};
     b.biases = OPTIONAL;
-    if (graph_finish(g, build_checked(&b, build, recurrent, o), err) != 0)
+    b.pooling = &info->pooling;
+    struct tensor *result = build_checked(&b, build, kind, o);
+    if (graph_finish(g, result, err) != 0)
         return -1;
     info->n_vocab = b.n_vocab;
+    info->n_out = (int)result->width;
+    info->encoder = b.both_ways || kind == FAMILY_ENCODER;
     info->n_ctx_train = b.n_ctx_train;
     info->n_embd = b.n_embd;
     info->n_layer = b.n_layer;

@@ -35,14 +35,21 @@ struct build {
     float norm_eps;
     enum presence biases;
     enum presence output_bias; // of the output matrix; preset to one that may be there
+    bool both_ways;            // rows see the whole text; preset from the file, for encoders to true
+    struct tensor *hidden;     // what the logits are computed from: the rows that embeddings are made of
+    // How these become an embedding. A family may change before_rank, preset to the first row, gelu and softmax.
+    struct arch_pooling *pooling;
 };
 
-// Builds a family's graph and returns the logits: (n, n_vocab).
+// What kinds of families there are: those that answer, with attention in every layer or not, and encoders.
+enum family_kind { FAMILY_DECODER, FAMILY_RECURRENT, FAMILY_ENCODER };
+
+// Builds a family's graph and returns the logits, (n, n_vocab); an encoder returns the hidden rows, (n, n_embd).
 typedef struct tensor *build_fn(struct build *b);
 
 // Builds the graph of the model in the file. `arch` is the name of the family and the first part of its keys.
-// `recurrent`: layers without attention may have 0 heads.
-int build_model(const struct gguf *file, const char *arch, build_fn *build, bool recurrent,
+// In a recurrent family, layers without attention may have 0 heads.
+int build_model(const struct gguf *file, const char *arch, build_fn *build, enum family_kind kind,
                 const struct arch_options *o, struct graph *g, struct arch_info *info, struct error *err);
 
 // Reads the epsilon of the family's RMS norms, or of its LayerNorms, which become the family's norm.

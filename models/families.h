@@ -10,8 +10,10 @@
 
 #define ARCH(id, name) build_fn build_##id;
 #define ARCH_RECURRENT(id, name) build_fn build_##id;
+#define ARCH_ENCODER(id, name) build_fn build_##id;
 #include "models/arch.def"
 #undef ARCH
 #undef ARCH_RECURRENT
+#undef ARCH_ENCODER
 
 #endif

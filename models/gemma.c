@@ -92,3 +92,10 @@ struct tensor *build_gemma3(struct build *b)
     x = build_output(b, x); // (n, n_vocab)
     return last_softcap > 0 ? graph_softcap(b->g, "output_softcap", x, last_softcap) : x;
 }
+
+// Gemma 3 that sees the whole text, or half a window on either side.
+struct tensor *build_gemma_embedding(struct build *b)
+{
+    build_gemma3(b);
+    return b->hidden; // (n, n_embd)
+}

@@ -58,6 +58,7 @@ struct tensor *build_qwen3(struct build *b)
     struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
     struct block f = {.layout = ROPE_NEOX, .ffn_scaled = SCALED_RESULT, .head_norms = true};
     f.angles = build_rope(b, "rope", &rope, NULL);
+    b->pooling->before_rank = POOLING_LAST, b->pooling->softmax = true; // rerankers of this family
     return blocks(b, &f);
 }
 

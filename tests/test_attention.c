@@ -13,7 +13,7 @@ struct shape {
     int dim_k, dim_v, n_head, window;
     float softcap, magnitude; // of the queries
     float sinks;              // their size, 0: none
-    bool chunked;
+    bool chunked, both_ways;
     bool exact;
     bool keys_only; // values are the first dim_v columns of the keys
 };
@@ -126,10 +126,15 @@ static void expect_head(const struct scene *s, int row, const float *q, double s
 {
     const struct shape *h = &s->shape;
     int position = s->positions[row], lo = h->window > 0 ? MAX(0, position - h->window + 1) : 0;
+    int end = position + 1, length = s->length[s->seqs[row]], half = h->window / 2;
     lo = h->chunked ? position - position % h->window : lo;
-    double *score = malloc((size_t)(position + 1) * sizeof(double)), top = -INFINITY, total = 0;
+    if (h->both_ways) {
+        lo = h->window ? MAX(0, position - half) : 0;
+        end = h->window ? MIN(length, position + half + 1) : length;
+    }
+    double *score = malloc((size_t)end * sizeof(double)), top = -INFINITY, total = 0;
     float x[1024];
-    for (int i = lo; i <= position; i++) {
+    for (int i = lo; i < end; i++) {
         score[i] = 0;
         get_row(s, s->seqs[row], i, KV_KEY, x);
         for (int d = 0; d < h->dim_k; d++)
@@ -142,7 +147,7 @@ static void expect_head(const struct scene *s, int row, const float *q, double s
     top = fmax(top, sink);
     total = exp(sink - top);
     memset(out, 0, (size_t)h->dim_v * sizeof(double));
-    for (int i = lo; i <= position; i++) {
+    for (int i = lo; i < end; i++) {
         double p = exp(score[i] - top);
         total += p;
         get_row(s, s->seqs[row], i, KV_VALUE, x);
@@ -202,6 +207,8 @@ static void scene_run(const struct kernels *k, const struct scene *s, int first,
                                .softcap = h->softcap,
                                .window = h->window,
                                .chunked = h->chunked,
+                               .both_ways = h->both_ways,
+                               .end = s->length[s->seqs[first + n - 1]],
                                .sinks = h->sinks > 0 ? floats_of(s->sinks) : NULL,
                                .positions = s->positions + first,
                                .seqs = s->seqs + first,
@@ -354,6 +361,28 @@ Test(attention, sinks_take_a_part_of_the_sum)
             check(&r, chunk(h, 600, 1));
             check(&r, chunk(h, 1100, 30));
         }
+}
+
+// Rows of an encoder: the last ones of a text see all of it, or half a window on either side.
+Test(attention, both_ways_rows_see_what_is_behind_them)
+{
+    struct random r = seeded("both ways");
+    const int windows[] = {0, 0, 1, 32, 129, 800};
+    const enum dtype types[] = {DT_F32, DT_F16, DT_Q8_0};
+    for (size_t i = 0; i < COUNT_OF(windows); i++) {
+        struct shape h = {.what = "both ways",
+                          .k_type = types[i % 3],
+                          .v_type = types[i % 3],
+                          .dim_k = 64,
+                          .dim_v = 64,
+                          .n_head = 1 + (int)i % 3,
+                          .magnitude = 2,
+                          .window = windows[i],
+                          .both_ways = true};
+        check(&r, chunk(h, 7, 7));
+        check(&r, chunk(h, 130, 70));
+        check(&r, chunk(h, 1200, 70));
+    }
 }
 
 // Rows on both sides of the borders of chunks, which are pages, parts of them, and more than a span.

@@ -17,7 +17,7 @@ static struct model model_open(const char *path, int n_ctx)
 {
     struct model m = {0};
     struct error err = {0};
-    struct arch_options o = {n_ctx};
+    struct arch_options o = {.n_ctx = n_ctx};
     cr_assert(gguf_open(&m.file, path, 0, &err) == 0, "%s", err.text);
     cr_assert(arch_build(m.file, &o, &m.graph, &m.info, &err) == 0, "%s", err.text);
     return m;
@@ -351,11 +351,13 @@ Test(models, list_names_every_family)
 {
 #define ARCH(id, name) " " name
 #define ARCH_RECURRENT(id, name) " " name
+#define ARCH_ENCODER(id, name) " " name
     static const char names[] =
 #include "models/arch.def"
         ;
 #undef ARCH
 #undef ARCH_RECURRENT
+#undef ARCH_ENCODER
     struct text list = {0};
     arch_list(&list);
     cr_expect_str_eq(list.data, names + 1);

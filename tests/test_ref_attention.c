@@ -15,9 +15,9 @@ struct shape {
     int window;
     enum dtype kv_type[2];
     float sinks; // their size, 0: none
-    bool chunked;
+    bool chunked, both_ways;
 };
-static const struct shape plain = {4, 2, 16, 8, 0.25f, 0, 0, {DT_F32, DT_F32}, 0, false};
+static const struct shape plain = {4, 2, 16, 8, 0.25f, 0, 0, {DT_F32, DT_F32}, 0, false, false};
 
 static struct rig r;
 static struct shape shape;
@@ -60,7 +60,8 @@ static void compile(int max_rows)
         graph_kv_write(g, "kw", rig_rows(&r, "k", rows, shape.n_head_kv * shape.dim_k, k), layer, KV_KEY);
     struct tensor *tv =
         graph_kv_write(g, "vw", rig_rows(&r, "v", rows, shape.n_head_kv * shape.dim_v, v), layer, KV_VALUE);
-    struct attention_params p = {shape.n_head, shape.scale, shape.softcap, shape.window, NULL, shape.chunked};
+    struct attention_params p = {shape.n_head, shape.scale,   shape.softcap,  shape.window,
+                                 NULL,         shape.chunked, shape.both_ways};
     sinks = rig_noises(&r, shape.n_head, shape.sinks);
     if (shape.sinks != 0)
         p.sinks = rig_weight(&r, DT_F32, shape.n_head, 1, 1, sinks);
@@ -113,8 +114,8 @@ static void check_head(int seq, int position, int head)
     const float *query = q + ((int64_t)(seq * LENGTH + position) * shape.n_head + head) * shape.dim_k;
     long double total = shape.sinks != 0 ? expl(sinks[head]) : 0, sum[512] = {0};
     float row[512];
-    for (int p = 0; p <= position; p++) {
-        if (shape.window > 0 && position - p >= shape.window)
+    for (int p = 0; p < (shape.both_ways ? LENGTH : position + 1); p++) {
+        if (shape.window > 0 && (shape.both_ways ? abs(position - p) > shape.window / 2 : position - p >= shape.window))
             continue;
         if (shape.chunked && p / shape.window != position / shape.window)
             continue;
@@ -155,7 +156,31 @@ static void check_shape(struct shape s)
     rig_free(&r);
 }
 
+// Whole sequences, one after another, as attention both ways takes them.
+static void check_both_ways(struct shape s)
+{
+    int32_t seq[SEQS * LENGTH], position[SEQS * LENGTH];
+    start(s);
+    compile(SEQS * LENGTH);
+    for (int i = 0; i < SEQS * LENGTH; i++)
+        seq[i] = (i / LENGTH + 1) % SEQS, position[i] = i % LENGTH;
+    step(SEQS * LENGTH, seq, position);
+    for (int i = 0; i < SEQS; i++)
+        check(i, 0, LENGTH);
+    rig_free(&r);
+}
+
 TestSuite(ref_attention, .timeout = 120);
+
+Test(ref_attention, both_ways_over_several_pages_and_sequences)
+{
+    check_both_ways((struct shape){4, 2, 16, 8, 0.25f, 0, 0, {DT_F32, DT_F32}, 0, false, true});
+}
+Test(ref_attention, both_ways_through_a_window)
+{
+    check_both_ways((struct shape){4, 2, 16, 8, 0.25f, 0, 20, {DT_F32, DT_F32}, 0, false, true});
+    check_both_ways((struct shape){4, 4, 16, 8, 0.25f, 0, 129, {DT_F32, DT_F32}, 0, false, true});
+}
 
 Test(ref_attention, causal_over_several_pages_and_sequences)
 {
@@ -163,53 +188,53 @@ Test(ref_attention, causal_over_several_pages_and_sequences)
 }
 Test(ref_attention, one_kv_head_serves_all_queries)
 {
-    check_shape((struct shape){6, 1, 8, 8, 0.3f, 0, 0, {DT_F32, DT_F32}, 0, false});
+    check_shape((struct shape){6, 1, 8, 8, 0.3f, 0, 0, {DT_F32, DT_F32}, 0, false, false});
 }
 Test(ref_attention, one_kv_head_a_query_head)
 {
-    check_shape((struct shape){3, 3, 5, 7, 0.3f, 0, 0, {DT_F32, DT_F32}, 0, false});
+    check_shape((struct shape){3, 3, 5, 7, 0.3f, 0, 0, {DT_F32, DT_F32}, 0, false, false});
 }
 Test(ref_attention, softcap)
 {
-    check_shape((struct shape){4, 2, 16, 8, 1.5f, 5, 0, {DT_F32, DT_F32}, 0, false});
+    check_shape((struct shape){4, 2, 16, 8, 1.5f, 5, 0, {DT_F32, DT_F32}, 0, false, false});
 }
 Test(ref_attention, window_within_a_page)
 {
-    check_shape((struct shape){4, 2, 16, 8, 0.25f, 0, 10, {DT_F32, DT_F32}, 0, false});
+    check_shape((struct shape){4, 2, 16, 8, 0.25f, 0, 10, {DT_F32, DT_F32}, 0, false, false});
 }
 Test(ref_attention, window_over_pages)
 {
-    check_shape((struct shape){4, 2, 16, 8, 0.25f, 0, 100, {DT_F32, DT_F32}, 0, false});
+    check_shape((struct shape){4, 2, 16, 8, 0.25f, 0, 100, {DT_F32, DT_F32}, 0, false, false});
 }
 Test(ref_attention, window_of_just_a_page)
 {
-    check_shape((struct shape){4, 2, 16, 8, 0.25f, 0, KV_PAGE, {DT_F32, DT_F32}, 0, false});
+    check_shape((struct shape){4, 2, 16, 8, 0.25f, 0, KV_PAGE, {DT_F32, DT_F32}, 0, false, false});
 }
 Test(ref_attention, window_longer_than_the_text_is_none)
 {
-    check_shape((struct shape){4, 2, 16, 8, 0.25f, 0, 100000, {DT_F32, DT_F32}, 0, false});
+    check_shape((struct shape){4, 2, 16, 8, 0.25f, 0, 100000, {DT_F32, DT_F32}, 0, false, false});
 }
 Test(ref_attention, scores_that_would_overflow_an_exponential)
 {
-    check_shape((struct shape){4, 2, 16, 8, 50, 0, 0, {DT_F32, DT_F32}, 0, false});
+    check_shape((struct shape){4, 2, 16, 8, 50, 0, 0, {DT_F32, DT_F32}, 0, false, false});
 }
 
 Test(ref_attention, sinks)
 {
-    check_shape((struct shape){4, 2, 16, 8, 0.25f, 0, 0, {DT_F32, DT_F32}, 3, false});
-    check_shape((struct shape){4, 2, 16, 8, 0.25f, 5, 10, {DT_F32, DT_F32}, 20, false});
+    check_shape((struct shape){4, 2, 16, 8, 0.25f, 0, 0, {DT_F32, DT_F32}, 3, false, false});
+    check_shape((struct shape){4, 2, 16, 8, 0.25f, 5, 10, {DT_F32, DT_F32}, 20, false, false});
 }
 
 Test(ref_attention, chunks)
 {
-    check_shape((struct shape){4, 2, 16, 8, 0.25f, 0, 30, {DT_F32, DT_F32}, 0, true});
-    check_shape((struct shape){4, 2, 16, 8, 0.25f, 0, 64, {DT_F32, DT_F32}, 2, true});
+    check_shape((struct shape){4, 2, 16, 8, 0.25f, 0, 30, {DT_F32, DT_F32}, 0, true, false});
+    check_shape((struct shape){4, 2, 16, 8, 0.25f, 0, 64, {DT_F32, DT_F32}, 2, true, false});
 }
 
 #define KV_TYPE(KEY, VALUE)                                                                                            \
     Test(ref_attention, cache_of_##KEY##_and_##VALUE)                                                                  \
     {                                                                                                                  \
-        check_shape((struct shape){4, 2, 64, 32, 0.125f, 0, 0, {DT_##KEY, DT_##VALUE}, 0, false});                     \
+        check_shape((struct shape){4, 2, 64, 32, 0.125f, 0, 0, {DT_##KEY, DT_##VALUE}, 0, false, false});              \
     }
 KV_TYPE(F16, F16)
 KV_TYPE(BF16, BF16)
@@ -236,7 +261,7 @@ Test(ref_attention, a_window_of_one_sees_itself_alone)
 
 Test(ref_attention, queries_of_zero_take_the_mean_of_what_they_see)
 {
-    struct shape s = {1, 1, 4, 1, 1, 0, 3, {DT_F32, DT_F32}, 0, false};
+    struct shape s = {1, 1, 4, 1, 1, 0, 3, {DT_F32, DT_F32}, 0, false, false};
     start(s);
     memset(q, 0, LENGTH * 4 * sizeof(float));
     for (int p = 0; p < LENGTH; p++)
@@ -252,7 +277,7 @@ Test(ref_attention, queries_of_zero_take_the_mean_of_what_they_see)
 
 Test(ref_attention, query_heads_share_kv_heads_in_groups_of_neighbours)
 {
-    struct shape s = {6, 3, 4, 1, 1, 0, 0, {DT_F32, DT_F32}, 0, false};
+    struct shape s = {6, 3, 4, 1, 1, 0, 0, {DT_F32, DT_F32}, 0, false, false};
     start(s);
     for (int p = 0; p < LENGTH; p++)
         for (int h = 0; h < 3; h++)

@@ -53,6 +53,7 @@ struct work {
     int capacity, n;       // the most queries, and the queries at present
     int32_t lo, hi;        // positions [lo, hi) that any of the queries sees
     const int32_t *pages;  // the page table of their sequence
+    int end;               // its positions, for attention both ways
     const uint8_t *next;   // the page that is read after the current one; NULL: none
     size_t next_row_bytes;
 };
@@ -633,13 +634,14 @@ static void load_queries(struct work *w, int first, int n)
     w->hi = 0;
     int row = first / a->n_head, head = first % a->n_head;
     for (int i = 0; i < n; i++) {
-        int32_t position = a->positions[row], lo = attention_first(position, a->window, a->chunked);
+        const struct seen_positions seen =
+            attention_sees(a->positions[row], w->end, a->window, a->chunked, a->both_ways);
         w->queries[i] = (struct query){
-            .lo = lo, .hi = position + 1, .out = a->out + (size_t)row * a->out_stride + (size_t)(head * a->dim_v)};
+            .lo = seen.lo, .hi = seen.hi, .out = a->out + (size_t)row * a->out_stride + (size_t)(head * a->dim_v)};
         if (a->sinks)
             start_at_sink(&w->queries[i], a->sinks[head], a->dim_v);
-        w->lo = MIN(w->lo, lo);
-        w->hi = MAX(w->hi, position + 1);
+        w->lo = MIN(w->lo, seen.lo);
+        w->hi = MAX(w->hi, seen.hi);
         w->q[i] = a->q + (size_t)row * a->q_stride + (size_t)(head * a->dim_k);
         if (a->dim_k < w->stride_k) {
             float *wide = w->padded_q + i * w->stride_k;
@@ -669,6 +671,7 @@ void ISA_FN(attention)(const struct attention_args *a)
         for (end = row + 1; end < a->n_rows && a->seqs[end] == a->seqs[row];)
             end++;
         w.pages = a->pages + (size_t)a->seqs[row] * (size_t)a->pages_stride;
+        w.end = end < a->n_rows ? a->positions[end - 1] + 1 : a->end;
         int first = row * a->n_head, n = (end - row) * a->n_head;
         for (int t = 0, i; (i = tile_cut(t, n, w.capacity)) < n; t++)
             attend(&w, first + i, tile_cut(t + 1, n, w.capacity) - i);

@@ -40,10 +40,10 @@ static void do_embed(const struct item *it, const struct tensor *n)
 {
     const struct run *r = it->run;
     const struct weight *table = n->w[0];
-    const int32_t *ids = n->p.embed.input == INPUT_TOKENS ? r->step->tokens : r->step->positions;
+    const int32_t *const inputs[] = {r->step->tokens, r->step->positions, NULL}, *ids = inputs[n->p.embed.input];
     for (int row = it->row0; row < it->row1; row++) {
         float *y = at(it, n, row, 0);
-        r->k->decode[table->type](weight_row(table, ids[row]), y, n->width);
+        r->k->decode[table->type](weight_row(table, ids ? ids[row] : 0), y, n->width);
         if (n->p.embed.scale != 1.0f)
             r->k->scale(y, n->p.embed.scale, y, n->width);
     }
@@ -403,6 +403,8 @@ static void do_attention(const struct item *it, const struct tensor *n)
         .softcap = n->p.attn.softcap,
         .window = n->p.attn.window,
         .chunked = n->p.attn.chunked,
+        .both_ways = n->p.attn.both_ways,
+        .end = n->p.attn.both_ways ? step_end(s, it->row1 - 1) : 0,
         .sinks = n->w[0] ? (const float *)n->w[0]->data + kv_head * group : NULL,
         .positions = s->positions + it->row0,
         .seqs = s->seqs + it->row0,

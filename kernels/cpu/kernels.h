@@ -315,7 +315,8 @@ struct attention_args {
     int dim_k, dim_v;
     float scale, softcap;
     int window;
-    bool chunked;             // see attention_params
+    bool chunked, both_ways;  // see attention_params
+    int end;                  // positions of the last row's sequence, for attention both ways
     const float *sinks;       // [n_head], or NULL
     const int32_t *positions; // [n_rows]
     const int32_t *seqs;      // [n_rows]

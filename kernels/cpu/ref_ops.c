@@ -42,12 +42,12 @@ static double dot(const float *a, const float *b, int64_t n)
 
 // ---- Rows selected by an input
 
-// y = scale * table[token or position]
+// y = scale * table[token, position or 0]
 static void do_embed(const struct ref_run *r, const struct tensor *n)
 {
-    const int32_t *index = n->p.embed.input == INPUT_TOKENS ? r->step->tokens : r->step->positions;
+    const int32_t *const inputs[] = {r->step->tokens, r->step->positions, NULL}, *index = inputs[n->p.embed.input];
     for (int row = 0; row < n_rows(r, n); row++) {
-        const float *x = weight_row(r, n->w[0], 0, index[row]);
+        const float *x = weight_row(r, n->w[0], 0, index ? index[row] : 0);
         float *y = row_of(r, n, row);
         for (int64_t i = 0; i < n->width; i++)
             y[i] = (float)((double)x[i] * (double)n->p.embed.scale);
@@ -171,12 +171,12 @@ static void do_kv_write(const struct ref_run *r, const struct tensor *n)
         }
 }
 
-// One query head of one row, and the positions [first, position] that it sees.
+// One query head of one row, and the positions that it sees.
 struct query {
     const struct tensor *n;
     const float *q;
-    int seq, position, head_kv;
-    int first;
+    int seq, head_kv;
+    struct seen_positions seen;
     double sink; // -INFINITY: none
 };
 
@@ -198,10 +198,10 @@ static void attend(const struct ref_run *r, const struct query *q, float *out)
     const int dim = q->n->p.attn.dim_v, layer = q->n->p.attn.layer;
     const enum dtype type = r->kv_type[kv_part_stored(&r->kv_layers[layer], KV_VALUE)];
     double greatest = q->sink, total = 0;
-    for (int j = q->first; j <= q->position; j++)
+    for (int j = q->seen.lo; j < q->seen.hi; j++)
         greatest = fmax(greatest, score(r, q, j));
     memset(r->sums, 0, (size_t)dim * sizeof(double));
-    for (int j = q->first; j <= q->position; j++) {
+    for (int j = q->seen.lo; j < q->seen.hi; j++) {
         double p = exp(score(r, q, j) - greatest);
         dtype_decode[type](kv_at(r, layer, KV_VALUE, q->seq, j, q->head_kv), r->decoded, dim);
         total += p;
@@ -214,19 +214,21 @@ static void attend(const struct ref_run *r, const struct query *q, float *out)
 }
 
 // Causal attention. With a window, a row sees only positions less than `window` before its own (Beltagy et al. 2020,
-// arXiv 2004.05150), or with chunks those since the last multiple of it (Llama 4). Neighbouring query heads share a KV head (Ainslie et al. 2023, arXiv 2305.13245).
+// arXiv 2004.05150), or with chunks those since the last multiple of it (Llama 4). An encoder's rows see those behind
+// them, too (Devlin et al. 2018, arXiv 1810.04805). Neighbouring query heads share a KV head (Ainslie et al. 2023, arXiv
+// 2305.13245).
 static void do_attention(const struct ref_run *r, const struct tensor *n)
 {
-    int group = n->p.attn.n_head / n->p.attn.n_head_kv, window = n->p.attn.window;
+    int group = n->p.attn.n_head / n->p.attn.n_head_kv;
     for (int row = 0; row < n_rows(r, n); row++) {
-        int position = r->step->positions[row];
+        struct seen_positions seen = attention_sees(r->step->positions[row], step_end(r->step, row), n->p.attn.window,
+                                                    n->p.attn.chunked, n->p.attn.both_ways);
         for (int h = 0; h < n->p.attn.n_head; h++) {
             struct query q = {.n = n,
                               .q = row_of(r, n->src[0], row) + (size_t)h * (size_t)n->p.attn.dim_k,
                               .seq = r->step->seqs[row],
-                              .position = position,
                               .head_kv = h / group,
-                              .first = attention_first(position, window, n->p.attn.chunked),
+                              .seen = seen,
                               .sink = element_or(n->w[0], h, -INFINITY)};
             attend(r, &q, row_of(r, n, row) + (size_t)h * (size_t)n->p.attn.dim_v);
         }

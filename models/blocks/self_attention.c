@@ -9,7 +9,8 @@ struct attention attention_of(const struct build *b, int layer)
                               .n_head_kv = b->n_head_kv[layer],
                               .dim_k = b->dim_k,
                               .dim_v = b->dim_v,
-                              .scale = 1 / sqrtf((float)b->dim_k)};
+                              .scale = 1 / sqrtf((float)b->dim_k),
+                              .both_ways = b->both_ways};
 }
 
 struct qkv attention_project_fused(struct build *b, struct tensor *x, const struct attention *a, int64_t rows,
@@ -79,9 +80,20 @@ struct qkv attention_rotate(struct build *b, struct qkv x, const struct attentio
     return x;
 }
 
+// The KV layer of this layer. Where rows see the whole text, nothing is left of it behind the step, and all layers take
+// turns with two.
+static int kv_layer_of(struct build *b, const struct attention *a)
+{
+    const int turn = b->layer % 2;
+    const struct kv_layer *kv = a->both_ways && turn < b->g->n_kv ? &b->g->kv[turn] : NULL;
+    if (kv && kv->n_head_kv == a->n_head_kv && kv->dim_k == a->dim_k && kv->dim_v == a->dim_v)
+        return turn;
+    return graph_kv_layer(b->g, a->n_head_kv, a->dim_k, a->dim_v);
+}
+
 struct qkv attention_store(struct build *b, struct qkv x, const struct attention *a)
 {
-    int cache = graph_kv_layer(b->g, a->n_head_kv, a->dim_k, a->dim_v);
+    int cache = kv_layer_of(b, a);
     x.k = graph_kv_write(b->g, "attn_k_cache", x.k, cache, KV_KEY);
     x.v = graph_kv_write(b->g, "attn_v_cache", x.v, cache, KV_VALUE);
     return x;
@@ -89,7 +101,7 @@ struct qkv attention_store(struct build *b, struct qkv x, const struct attention
 
 struct tensor *attention_look(struct build *b, struct qkv x, const struct attention *a)
 {
-    struct attention_params p = {a->n_head, a->scale, a->softcap, a->window, NULL, a->chunked};
+    struct attention_params p = {a->n_head, a->scale, a->softcap, a->window, NULL, a->chunked, a->both_ways};
     if (a->sinks)
         p.sinks = weights_vector(&b->ws, "attn_sinks.weight", a->n_head, REQUIRED);
     return graph_attention(b->g, "attn", x.q, x.k, x.v, p);

@@ -16,6 +16,7 @@ struct attention {
     int window;           // attention sees keys at a distance below this; 0: all keys
     bool chunked;         // attention sees the keys from the last multiple of the window on
     bool sinks;           // attn_sinks, a score for each head
+    bool both_ways; // attention sees the keys behind a row, too, and of those the window leaves half on either side
 };
 
 // Queries, keys and values: (n_tok, n_head * dim_k), (n_tok, n_head_kv * dim_k), (n_tok, n_head_kv * dim_v).
