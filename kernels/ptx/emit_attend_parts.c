@@ -48,7 +48,7 @@ static int check(const struct ptx_attend *a, struct error *err)
     if (!isfinite(a->scale) || !isfinite(a->softcap) || a->softcap < 0)
         return fail(err, E_GPU, "attend: a scale of %g, a cap of %g", (double)a->scale, (double)a->softcap);
     if (a->splits < 1 || a->splits > 256 || (a->splits & (a->splits - 1)) || a->window > INT32_MAX ||
-        (a->chunked && !a->window))
+        (a->chunked && !a->window) || (a->firsts && (a->form != PTX_ATTEND_ROWS || a->chunked)))
         return fail(err, E_GPU, "attend: %u splits, a window of %u", a->splits, a->window);
     return 0;
 }
@@ -95,6 +95,20 @@ uint32_t ptx_attend_lanes(uint32_t splits, uint32_t rows)
     return rows >= PTX_ATTEND_MANY ? 1 : MIN(splits, MAX(1u, 2 * splits / MAX(1u, rows)));
 }
 
+// The first position that %row sees, which the step says.
+static void load_low(struct ptx *p, const struct ptx_attend *a)
+{
+    PTX_FILL(p,
+             "    {\n"
+             "    .reg .u64 %first_at;\n"
+             "    ld.param.u64 %first_at, [positions];\n"
+             "    cvta.to.global.u64 %first_at, %first_at;\n"
+             "    mad.wide.u32 %first_at, %row, 4, %first_at;\n"
+             "    ld.global.u32 %low, [%first_at+$0];\n"
+             "    }\n",
+             a->firsts);
+}
+
 // LOW(low, position): sets the register `low` to the first position that a row at `position` sees.
 #define LOW_OF_WINDOW(low, position)                                                                                   \
     "    max.u32 " low ", " position ", $0;\n"                                                                         \
@@ -116,7 +130,10 @@ void attend_low_of(struct ptx *p, const struct ptx_attend *a, enum attend_low wh
 {
     switch (which) {
     case ATTEND_LOW_FIRST:
-        LOW("%low", "%position");
+        if (a->firsts)
+            load_low(p, a);
+        else
+            LOW("%low", "%position");
         break;
     case ATTEND_LOW_LAST:
         LOW("%last_low", "%last_position");

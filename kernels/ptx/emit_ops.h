@@ -133,7 +133,10 @@ struct ptx_attend {
     float scale, softcap; // softcap 0: none
     uint32_t window;      // a row sees positions at a distance below this; 0: all positions
     bool chunked;         // it sees those from the last multiple of the window on
-    bool sinks;           // each head has one more score, f32 [heads], whose value is 0
+    // Attention both ways, in the form ROWS: `positions` are the last positions that rows see, and so many bytes behind
+    // each stands the first one. 0: a row sees what is before it.
+    uint32_t firsts;
+    bool sinks; // each head has one more score, f32 [heads], whose value is 0
     enum ptx_attend_form form;
     // The most parts into which a row's positions are divided (one more with a window): a power of two, equal in all
     // forms; see ptx_attend_splits.

@@ -160,7 +160,8 @@ void gpu_weight_release(struct gpu *g, uint64_t at);
 // POSITIONS, TABLES, OUTPUTS, STATE_FROM, STATE_TO and PAGES are arrays in that block, whose offsets depend on the bucket. ARG_N_ROWS is the
 // bucket's number of rows of the launch's kind (tokens or outputs). ARG_PLACES is how a product with experts finds its
 // rows: the address of the expert ids, or plan.groups if the kernel's class is above 1. ARG_LOGITS is the address
-// of the logits in the list that serves the bucket.
+// of the logits in the list that serves the bucket. With attention both ways, ARG_LAST and ARG_LAST_NEAR are arrays of the
+// last position that each row sees, of all or through the window, and ARG_ZEROS is an array of zeros.
 enum gpu_arg_kind {
     ARG_ADDRESS,
     ARG_STEP,
@@ -171,6 +172,9 @@ enum gpu_arg_kind {
     ARG_STATE_FROM,
     ARG_STATE_TO,
     ARG_PAGES,
+    ARG_LAST,
+    ARG_ZEROS,
+    ARG_LAST_NEAR,
     ARG_N_ROWS,
     ARG_PLACES,
     ARG_LOGITS,
@@ -264,6 +268,7 @@ struct plan {
     struct node_time *times, *taken;
     int repeats; // runs of each launch, with `profile`
     int max_rows[ROWS_KINDS];
+    int window;  // of the layers with a window, in a graph with attention both ways; 0: there are none
     int variant; // of the fused kernels in the list of one row (enum ptx_fused_variant)
 };
 

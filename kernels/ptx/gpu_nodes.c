@@ -95,7 +95,8 @@ static int do_embed(struct plan *p, struct tensor *n, struct error *err)
     if (!l || gpu_add_tiles(p, l, w, err) || gpu_add_kernel(p, l, &s, 1, err))
         return -1;
     l->rows_in_y = true;
-    gpu_add_arg(l, n->p.embed.input == INPUT_TOKENS ? ARG_TOKENS : ARG_POSITIONS, 0);
+    static const enum gpu_arg_kind ids[] = {ARG_TOKENS, ARG_POSITIONS, ARG_ZEROS};
+    gpu_add_arg(l, ids[n->p.embed.input], 0);
     add_value(p, l, n);
     gpu_add_arg(l, ARG_N_ROWS, 0);
     return 0;
@@ -188,9 +189,9 @@ int gpu_kv_of(const struct plan *p, const struct tensor *n, int layer, enum kv_p
     return 0;
 }
 
-static void add_pages(struct gpu_launch *l)
+static void add_pages(struct gpu_launch *l, enum gpu_arg_kind positions)
 {
-    gpu_add_arg(l, ARG_POSITIONS, 0);
+    gpu_add_arg(l, positions, 0);
     gpu_add_arg(l, ARG_TABLES, 0);
     gpu_add_arg(l, ARG_PAGES, 0);
 }
@@ -203,7 +204,7 @@ static int do_kv_write(struct plan *p, struct tensor *n, struct error *err)
     if (!l || gpu_kv_of(p, n, n->p.kv.layer, n->p.kv.part, dim, &s.kv_write.kv, err) ||
         gpu_add_kernel(p, l, &s, 1, err))
         return -1;
-    add_pages(l);
+    add_pages(l, ARG_POSITIONS);
     add_value(p, l, n->src[0]);
     return 0;
 }
@@ -226,7 +227,7 @@ static int add_sinks(struct plan *p, struct gpu_launch *l, const struct tensor *
 
 // Appends attention row by row. With fewer than PTX_ATTEND_MANY rows, the splits of a row's positions are computed by
 // several CTAs, which exchange partial results in memory. With more rows, the kernel only computes the rows that the
-// kernel for tiles leaves out.
+// kernel for tiles leaves out. With attention both ways it computes all rows, each up to the last position that it sees.
 static int attend_rows(struct plan *p, struct tensor *n, struct gpu_spec *s, int rows, struct error *err)
 {
     uint32_t few = (uint32_t)MIN(rows, PTX_ATTEND_MANY - 1);
@@ -234,11 +235,12 @@ static int attend_rows(struct plan *p, struct tensor *n, struct gpu_spec *s, int
     if (!l || gpu_add_kernel(p, l, s, 1, err) || make_room(p, ptx_attend_partials(&s->attend, few), &p->parts, err) ||
         make_room(p, ptx_attend_counters(&s->attend, few), &p->counters, err))
         return -1;
+    const bool both_ways = n->p.attn.both_ways;
     s->attend.form = PTX_ATTEND_LONE;
-    if (rows >= PTX_ATTEND_MANY && gpu_add_kernel(p, l, s, PTX_ATTEND_MANY, err))
+    if (rows >= PTX_ATTEND_MANY && !both_ways && gpu_add_kernel(p, l, s, PTX_ATTEND_MANY, err))
         return -1;
     l->splits = s->attend.splits;
-    add_pages(l);
+    add_pages(l, !both_ways ? ARG_POSITIONS : n->p.attn.window ? ARG_LAST_NEAR : ARG_LAST);
     add_value(p, l, n->src[0]);
     if (add_sinks(p, l, n, err))
         return -1;
@@ -248,7 +250,8 @@ static int attend_rows(struct plan *p, struct tensor *n, struct gpu_spec *s, int
     return 0;
 }
 
-// A plan for PTX_ATTEND_MANY rows or more has two launches: row by row, and by tiles.
+// A plan for PTX_ATTEND_MANY rows or more has two launches: row by row, and by tiles. With attention both ways it has the
+// first alone.
 static int do_attention(struct plan *p, struct tensor *n, struct error *err)
 {
     int layer = n->p.attn.layer, rows = p->list == &p->lists[GPU_ONE_ROW] ? 1 : p->max_rows[n->rows];
@@ -260,6 +263,7 @@ static int do_attention(struct plan *p, struct tensor *n, struct error *err)
                                    .softcap = n->p.attn.softcap,
                                    .window = (uint32_t)n->p.attn.window,
                                    .chunked = n->p.attn.chunked,
+                                   .firsts = n->p.attn.both_ways ? 4 * (uint32_t)p->max_rows[ROWS_TOKENS] : 0,
                                    .sinks = n->w[0],
                                    .splits = ptx_attend_splits((uint32_t)n->p.attn.n_head_kv)};
     if (gpu_kv_of(p, n, layer, KV_KEY, n->p.attn.dim_k, &s.attend.k, err) ||
@@ -268,14 +272,14 @@ static int do_attention(struct plan *p, struct tensor *n, struct error *err)
     s.attend.halves = !p->gpu->options.exact && ptx_attend_takes_halves(&s.attend, gpu_target(p->gpu));
     if (attend_rows(p, n, &s, rows, err))
         return -1;
-    if (rows < PTX_ATTEND_MANY)
+    if (rows < PTX_ATTEND_MANY || n->p.attn.both_ways)
         return 0;
     s.attend.form = PTX_ATTEND_TILES;
     struct gpu_launch *l = begin(p, n, err);
     if (!l || gpu_add_kernel(p, l, &s, 1, err))
         return -1;
     l->tile = ptx_attend_tile(&s.attend);
-    add_pages(l);
+    add_pages(l, ARG_POSITIONS);
     add_value(p, l, n->src[0]);
     if (add_sinks(p, l, n, err))
         return -1;

@@ -161,7 +161,8 @@ static int lay_out(struct plan *p, struct error *err)
 static int make_block(struct plan *p, struct error *err)
 {
     size_t rows = (size_t)p->max_rows[ROWS_TOKENS];
-    p->block_bytes = sizeof(struct ptx_step) + 4 * (5 * rows + (size_t)p->max_rows[ROWS_OUTPUTS] + PAGES_AT_FIRST);
+    const size_t arrays = p->graph->both_ways ? 5 + 4 : 5;
+    p->block_bytes = sizeof(struct ptx_step) + 4 * (arrays * rows + (size_t)p->max_rows[ROWS_OUTPUTS] + PAGES_AT_FIRST);
     p->tables = ARENA_ARRAY(&p->arena, int32_t, rows);
     if (!p->tables)
         return fail(err, E_MEMORY, "no memory for a plan");
@@ -186,11 +187,25 @@ static int make_seen(struct plan *p, struct error *err)
     return 0;
 }
 
+// Finds the window of the layers that have one: the inputs of a step of attention both ways are made for a single one.
+static int find_window(struct plan *p, struct error *err)
+{
+    for (int i = 0; p->graph->both_ways && i < p->graph->n_nodes; i++) {
+        const struct tensor *n = p->graph->nodes[i];
+        if (n->op != OP_ATTENTION || !n->p.attn.window)
+            continue;
+        if (p->window && p->window != n->p.attn.window)
+            return fail(err, E_GPU, "%s: windows of %d and of %d positions", n->name, p->window, n->p.attn.window);
+        p->window = n->p.attn.window;
+    }
+    return 0;
+}
+
 static int build(struct plan *p, struct error *err)
 {
     struct act_rules acts = {.form = form_of, .row_bytes = row_bytes, .ctx = p->gpu};
-    if (program_build(&p->arena, p->graph, acts, &p->program, err) || lay_out(p, err) || make_block(p, err) ||
-        make_seen(p, err) || (p->options.profile && gpu_profile_new(p, err)))
+    if (program_build(&p->arena, p->graph, acts, &p->program, err) || find_window(p, err) || lay_out(p, err) ||
+        make_block(p, err) || make_seen(p, err) || (p->options.profile && gpu_profile_new(p, err)))
         return -1;
     for (int i = 0; i < p->program.n; i++)
         if (gpu_node(p, p->program.nodes[i], err))

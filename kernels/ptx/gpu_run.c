@@ -18,10 +18,10 @@ struct run {
 
 // Offsets of the arrays in the step's block, in bytes, for one bucket. The block starts with a struct ptx_step.
 struct layout {
-    size_t tokens, positions, tables, state_from, state_to, outputs, pages;
+    size_t tokens, positions, tables, state_from, state_to, outputs, last, zeros, last_near, pages;
 };
 
-static struct layout layout_of(const int rows[ROWS_KINDS])
+static struct layout layout_of(const struct plan *p, const int rows[ROWS_KINDS])
 {
     struct layout l = {.tokens = sizeof(struct ptx_step)};
     size_t n = 4 * (size_t)rows[ROWS_TOKENS];
@@ -30,7 +30,13 @@ static struct layout layout_of(const int rows[ROWS_KINDS])
     l.state_from = l.tables + n;
     l.state_to = l.state_from + n;
     l.outputs = l.state_to + n;
-    l.pages = l.outputs + 4 * (size_t)rows[ROWS_OUTPUTS];
+    // With attention both ways: the last positions that rows see, the first ones, and the same through the window, each as
+    // far behind the other as the kernels know it (ptx_attend.firsts).
+    const size_t seen = p->graph->both_ways ? 4 * (size_t)p->max_rows[ROWS_TOKENS] : 0;
+    l.last = l.outputs + 4 * (size_t)rows[ROWS_OUTPUTS];
+    l.zeros = l.last + seen;
+    l.last_near = l.zeros + seen;
+    l.pages = l.last_near + 2 * seen;
     return l;
 }
 
@@ -104,9 +110,23 @@ static void put_states(const struct plan *p, const struct step *s, uint8_t *from
             ((int32_t *)(void *)from)[row] = PTX_STATE_GOES_ON;
 }
 
+// Writes which positions each row sees with attention both ways, in all layers and in those with a window.
+static void put_seen(const struct plan *p, const struct step *s, uint8_t *to)
+{
+    int32_t *last = (int32_t *)(void *)to;
+    const int n = p->max_rows[ROWS_TOKENS];
+    for (int row = 0, end = 0; row < s->n_tokens; row++) {
+        end = step_begins(s, row) ? step_end(s, row) : end;
+        struct seen_positions near = attention_sees(s->positions[row], end, p->window, false, true);
+        last[row] = end - 1;
+        last[2 * n + row] = near.hi - 1;
+        last[3 * n + row] = near.lo;
+    }
+}
+
 static int put_inputs(struct plan *p, const struct step *s, const int rows[ROWS_KINDS], struct error *err)
 {
-    struct layout l = layout_of(rows);
+    struct layout l = layout_of(p, rows);
     int stride = 0, tables = p->graph->n_kv ? find_tables(p, s, &stride) : 0;
     size_t bytes = l.pages + 4 * (size_t)tables * (size_t)stride;
     if (bytes > p->block_bytes && grow_block(p, 2 * bytes, err))
@@ -122,7 +142,9 @@ static int put_inputs(struct plan *p, const struct step *s, const int rows[ROWS_
     put_rows(p->pinned + l.tables, p->tables, tables ? s->n_tokens : 0, rows[ROWS_TOKENS]);
     put_states(p, s, p->pinned + l.state_from, p->pinned + l.state_to, rows[ROWS_TOKENS]);
     put_rows(p->pinned + l.outputs, s->outputs, s->n_outputs, rows[ROWS_OUTPUTS]);
-    memset(p->pinned + l.pages, 0, bytes - l.pages);
+    memset(p->pinned + l.last, 0, bytes - l.last);
+    if (p->graph->both_ways)
+        put_seen(p, s, p->pinned + l.last);
     if (tables)
         put_pages(p, s, p->pinned + l.pages, stride);
     return driver_put(p->gpu->driver, p->block, p->pinned, bytes, err);
@@ -155,6 +177,12 @@ static uint64_t arg_of(const struct plan *p, const struct gpu_arg *a, const stru
         return p->block + l->state_to;
     case ARG_PAGES:
         return p->block + l->pages;
+    case ARG_LAST:
+        return p->block + l->last;
+    case ARG_ZEROS:
+        return p->block + l->zeros;
+    case ARG_LAST_NEAR:
+        return p->block + l->last_near;
     case ARG_N_ROWS:
         return (uint64_t)n_rows;
     case ARG_PLACES:
@@ -205,7 +233,7 @@ bool gpu_shape_of(const struct plan *p, const struct gpu_launch *g, const int ro
 
 int gpu_launch_one(const struct plan *p, const struct gpu_launch *g, const int rows[ROWS_KINDS], struct error *err)
 {
-    struct layout layout = layout_of(rows);
+    struct layout layout = layout_of(p, rows);
     struct gpu_shape shape;
     if (!gpu_shape_of(p, g, rows, &shape))
         return 0;

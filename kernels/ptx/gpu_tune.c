@@ -251,7 +251,7 @@ static int time_launch(struct gpu *g, struct driver_kernel *k, const struct driv
                : 0;
 }
 
-// Sets *us to the shortest of some runs of the product with this class. The activations are zeros.
+// Sets *us to the shortest of some runs of the product with this class. The activations and the biases are the same zeros.
 static int time_class(struct gpu *g, const struct ptx_matmul *m, uint32_t class, uint64_t tiles, uint32_t rows,
                       double *us, struct error *err)
 {
@@ -262,7 +262,7 @@ static int time_class(struct gpu *g, const struct ptx_matmul *m, uint32_t class,
     if (gpu_kernel_get(g, &s, &k, err))
         return -1;
     uint64_t zero = 0, n_rows = rows, y = t->y;
-    void *params[] = {&t->x, &tiles, &y, &y, &y, &zero, &zero, &n_rows};
+    void *params[] = {&t->x, &tiles, &y, &t->x, &y, &zero, &zero, &n_rows};
     struct driver_launch l = {.params = params, .shared = k->launch.shared};
     memcpy(l.grid, k->launch.grid, sizeof l.grid);
     memcpy(l.block, k->launch.block, sizeof l.block);
@@ -302,7 +302,7 @@ static int measure(struct gpu *g, const struct ptx_matmul *m, uint64_t tiles, ui
     const int n = candidates(g, m, rows, of);
     size_t flush = t->flush ? FLUSH : 0;
     *out = (struct choice){m->type, m->n_in, m->n_out, rows, of[0], form_of(m), 0, 0, {{0}}};
-    if (make_room(g->driver, &t->x, &t->x_bytes, (size_t)rows * m->x_stride, err) ||
+    if (make_room(g->driver, &t->x, &t->x_bytes, MAX((size_t)rows * m->x_stride, sizeof(float) * m->n_out), err) ||
         make_room(g->driver, &t->y, &t->y_bytes, (size_t)rows * MAX(m->y_stride, m->residual_stride), err) ||
         make_room(g->driver, &t->flush, &flush, FLUSH, err))
         return -1;
