@@ -32,10 +32,16 @@ class Words(list):
     """A list of strings as the value of a key."""
 
 
+class Kinds(list):
+    """A list of int32."""
+
+
 value_of_others = arch.value
 
 
 def value(v):
+    if isinstance(v, Kinds):
+        return struct.pack('<IIQ', 9, 5, len(v)) + struct.pack(f'<{len(v)}i', *v)
     return text_array(v) if isinstance(v, Words) else value_of_others(v)
 
 
@@ -218,7 +224,7 @@ def keys_of(name, m):
         keys[f'{a}.classifier.output_labels'] = Words(['score'])
     return keys | {
         'tokenizer.ggml.model': 'bert', 'tokenizer.ggml.pre': 'default', 'tokenizer.ggml.tokens': Words(TOKENS),
-        'tokenizer.ggml.token_type': [3] * 5 + [1] * (VOCAB - 5), 'tokenizer.ggml.token_type_count': 2,
+        'tokenizer.ggml.token_type': Kinds([3] * 5 + [1] * (VOCAB - 5)), 'tokenizer.ggml.token_type_count': 2,
         'tokenizer.ggml.unknown_token_id': 1, 'tokenizer.ggml.cls_token_id': CLS, 'tokenizer.ggml.bos_token_id': CLS,
         'tokenizer.ggml.seperator_token_id': SEP, 'tokenizer.ggml.padding_token_id': 0,
         'tokenizer.ggml.mask_token_id': 4} | ({f'{a}.token_type_count': 2} if m.get('types') else {})
