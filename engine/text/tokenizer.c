@@ -43,11 +43,13 @@ static int choose_kind(struct tokenizer *t, const struct gguf *g, unsigned flags
         t->kind = TOKENIZER_SPM;
     } else if (str_equal_z(model, "bert")) {
         t->kind = TOKENIZER_WPM;
+    } else if (str_equal_z(model, "t5")) {
+        t->kind = TOKENIZER_UGM;
     } else if (str_equal_z(model, "gpt2") || str_equal_z(model, "gemma4")) {
         t->kind = TOKENIZER_BPE;
         return choose_pre(t, g, str_equal_z(model, "gemma4") ? STR_LIT("gemma4") : pre, flags, err);
     } else {
-        return vocab_fail(g, model_key, err, "'%.*s' is not one of llama, gpt2, gemma4, bert",
+        return vocab_fail(g, model_key, err, "'%.*s' is not one of llama, gpt2, gemma4, bert, t5",
                           (int)MIN(model.len, (size_t)64), model.data);
     }
     return 0;
@@ -70,7 +72,9 @@ static int load(struct tokenizer *t, const struct gguf *g, unsigned flags, struc
     if (t->kind == TOKENIZER_BPE) {
         return vocab_load_merges(t, g, err);
     }
-    return t->kind == TOKENIZER_WPM ? vocab_load_words(t, g, err) : 0;
+    return t->kind == TOKENIZER_WPM   ? vocab_load_words(t, g, err)
+           : t->kind == TOKENIZER_UGM ? vocab_load_unigram(t, g, err)
+                                      : 0;
 }
 
 int tokenizer_load(struct tokenizer **out, const struct gguf *g, unsigned flags, struct error *err)
@@ -135,6 +139,9 @@ static int encode_plain(struct encoder *e, const char *p, const char *end, bool 
     if (t->kind == TOKENIZER_BPE) {
         return split_text(t->pre->family, (struct str){p, (size_t)(end - p)},
                           tokenizer_escapes(t) ? encode_escaped : encoder_word, e);
+    }
+    if (t->kind == TOKENIZER_UGM) {
+        return ugm_encode(e, p, end);
     }
     if (t->kind == TOKENIZER_SPM && first && t->add_space_prefix) {
         size_t len = escaped_word_len(t, p, (size_t)(end - p));

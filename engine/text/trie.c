@@ -72,3 +72,8 @@ int32_t trie_longest(const struct trie *trie, const char *p, const char *end, si
     }
     return found;
 }
+
+uint32_t trie_step(const struct trie *trie, uint32_t node, unsigned char byte)
+{
+    return node == 0 ? (uint32_t)trie->root[byte] : (uint32_t)*edge_of(trie, node, byte);
+}

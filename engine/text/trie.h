@@ -24,4 +24,7 @@ void trie_add(struct trie *trie, struct str s, int32_t token);
 // Returns the token of the longest string at the start of [p, end), and its length; -1 if there is none.
 int32_t trie_longest(const struct trie *trie, const char *p, const char *end, size_t *len);
 
+// The node behind `node`, 0 being the root, by this byte; 0 if there is none. trie->token tells which string ends there.
+uint32_t trie_step(const struct trie *trie, uint32_t node, unsigned char byte);
+
 #endif

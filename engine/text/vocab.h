@@ -41,6 +41,13 @@ struct special_tokens {
     bool any_always, any;
 };
 
+// UGM: replacements of prefixes of a text, in a double-array trie.
+struct charsmap {
+    const uint32_t *units;
+    size_t n;
+    struct str texts; // they end with NUL
+};
+
 struct tokenizer {
     struct arena arena;
     enum tokenizer_kind kind;
@@ -60,6 +67,7 @@ struct tokenizer {
 
     bool add_bos, add_eos, add_space_prefix, clean_spaces;
     bool lowercase, strip_accents; // WPM
+    bool merge_spaces;             // UGM
     bool glued[256];               // escaped spellings: bytes after which a space may belong to the same token
     bool lines_glued;              // a newline and another byte may be adjacent in a token
 
@@ -69,7 +77,10 @@ struct tokenizer {
 
     struct special_tokens special;
     struct merge_table merges; // BPE
-    struct trie words;         // WPM
+    struct trie words;         // WPM, UGM
+    struct charsmap charsmap;  // UGM
+    float *score;              // UGM: of each token
+    float unknown_score;       // UGM: of a character that no token spells
 };
 
 // Whether spaces are spelled WORD_MARK and bytes without a token <0xNN>.
@@ -98,6 +109,7 @@ int vocab_load_special(struct tokenizer *t, const struct gguf *g, struct error *
 void vocab_load_bytes(struct tokenizer *t);                                           // byte_token, glued, joined
 int vocab_load_merges(struct tokenizer *t, const struct gguf *g, struct error *err);  // BPE
 int vocab_load_words(struct tokenizer *t, const struct gguf *g, struct error *err);   // WPM
+int vocab_load_unigram(struct tokenizer *t, const struct gguf *g, struct error *err); // UGM
 
 // The merge of two symbols; NULL if there is none.
 const struct merge *merge_find(const struct merge_table *table, uint32_t left, uint32_t right);

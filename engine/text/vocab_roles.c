@@ -70,7 +70,7 @@ static int32_t find(const struct tokenizer *t, const char *text)
     return token_map_find(&t->map, text, strlen(text));
 }
 
-// The roles of SPM and WPM files that do not state them.
+// The roles of SPM, WPM and UGM files that do not state them.
 static void default_roles(struct tokenizer *t)
 {
     for (int r = 0; r < TOKEN_ROLE_COUNT; r++) {
@@ -86,6 +86,10 @@ static void default_roles(struct tokenizer *t)
         t->role[TOKEN_BOS] = 101;
         t->role[TOKEN_SEP] = 102;
         t->role[TOKEN_MASK] = 103;
+    } else if (t->kind == TOKENIZER_UGM) {
+        t->role[TOKEN_PAD] = 0;
+        t->role[TOKEN_EOS] = 1;
+        t->role[TOKEN_UNK] = 2;
     }
     for (int r = 0; r < TOKEN_ROLE_COUNT; r++) {
         t->role[r] = t->role[r] < t->text.n ? t->role[r] : -1;
@@ -184,13 +188,15 @@ static void mark_ends(struct tokenizer *t)
 static int load_adds(struct tokenizer *t, const struct gguf *g, struct error *err)
 {
     unsigned pre = t->kind == TOKENIZER_BPE ? t->pre->flags : 0;
-    t->add_bos = t->kind != TOKENIZER_BPE || (pre & PRE_ADD_BOS) != 0;
+    t->add_bos = (t->kind != TOKENIZER_BPE && t->kind != TOKENIZER_UGM) || (pre & PRE_ADD_BOS) != 0;
+    t->add_eos = t->kind == TOKENIZER_UGM;
     t->add_space_prefix = t->kind == TOKENIZER_SPM;
     t->clean_spaces = t->kind == TOKENIZER_WPM || (pre & PRE_CLEAN_SPACES) != 0;
     t->lowercase = true;
     if (gguf_get_bool(g, "tokenizer.ggml.add_bos_token", &t->add_bos, err) < 0 ||
         gguf_get_bool(g, "tokenizer.ggml.add_eos_token", &t->add_eos, err) < 0 ||
         gguf_get_bool(g, "tokenizer.ggml.add_space_prefix", &t->add_space_prefix, err) < 0 ||
+        gguf_get_bool(g, "tokenizer.ggml.remove_extra_whitespaces", &t->merge_spaces, err) < 0 ||
         gguf_get_bool(g, "tokenizer.ggml.normalizer.lowercase", &t->lowercase, err) < 0) {
         return -1;
     }
@@ -200,7 +206,7 @@ static int load_adds(struct tokenizer *t, const struct gguf *g, struct error *er
     }
     t->add_bos |= (pre & PRE_FORCE_BOS) != 0 || t->kind == TOKENIZER_WPM; // BERT texts always have both
     t->add_eos |= t->kind == TOKENIZER_WPM;
-    t->add_space_prefix &= t->kind == TOKENIZER_SPM;
+    t->add_space_prefix &= t->kind == TOKENIZER_SPM || t->kind == TOKENIZER_UGM;
     return 0;
 }
 
