@@ -80,7 +80,7 @@ static double tune_seconds(const struct options *o)
     return o->no_tune ? 0 : o->tune ? all : at_load;
 }
 
-static int load(struct loaded *l, const struct options *o, bool hidden, struct error *err)
+static int load(struct loaded *l, const struct options *o, bool hidden, bool if_meant, struct error *err)
 {
     *l = (struct loaded){0};
     const char *path = load_path(o, err);
@@ -99,6 +99,7 @@ static int load(struct loaded *l, const struct options *o, bool hidden, struct e
         .no_mmap = o->no_mmap,
         .any_pre = o->any_pre,
         .hidden = hidden,
+        .hidden_if_meant = if_meant,
     };
     struct progress_wait wait;
     progress_wait_begin(&wait, "loading the model");
@@ -123,12 +124,17 @@ static int load(struct loaded *l, const struct options *o, bool hidden, struct e
 
 int load_model(struct loaded *l, const struct options *o, struct error *err)
 {
-    return load(l, o, false, err);
+    return load(l, o, false, false, err);
 }
 
 int load_model_hidden(struct loaded *l, const struct options *o, struct error *err)
 {
-    return load(l, o, true, err);
+    return load(l, o, true, false, err);
+}
+
+int load_model_as_meant(struct loaded *l, const struct options *o, struct error *err)
+{
+    return load(l, o, false, true, err);
 }
 
 static int make_room(struct model *m, const struct options *o, int64_t n_wanted, struct error *err)

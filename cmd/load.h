@@ -27,6 +27,8 @@ struct machine_options load_machine_options(const struct options *o);
 int load_model(struct loaded *l, const struct options *o, struct error *err);
 // The same for embeddings: the model computes hidden rows instead of logits.
 int load_model_hidden(struct loaded *l, const struct options *o, struct error *err);
+// The same for a model that is made for embeddings; others compute logits.
+int load_model_as_meant(struct loaded *l, const struct options *o, struct error *err);
 // Opens a session of one sequence with up to n_outputs rows of logits per step (-1: as many as a step has rows).
 // Without -c the context has room for at least n_wanted tokens.
 int load_session(struct loaded *l, const struct options *o, int64_t n_wanted, int n_outputs, struct error *err);

@@ -93,6 +93,21 @@ int model_set_context(struct model *m, int n_ctx, struct error *err)
     return 0;
 }
 
+// Whether the model is made for embeddings: it sees whole texts, or the file says how rows become a vector.
+static bool is_meant_to_embed(const struct model *m)
+{
+    const enum pooling kind = m->info.pooling.kind;
+    return m->info.encoder || kind == POOLING_MEAN || kind == POOLING_FIRST || kind == POOLING_LAST;
+}
+
+static int choose_result(struct model *m, const struct model_options *o, struct error *err)
+{
+    if (m->hidden || !o->hidden_if_meant || !is_meant_to_embed(m))
+        return 0;
+    m->hidden = true;
+    return model_set_context(m, m->n_ctx, err);
+}
+
 static int check_answers(const struct model *m, struct error *err)
 {
     if (!m->info.encoder || m->hidden)
@@ -128,8 +143,8 @@ static int load(struct model *m, const struct model_options *o, struct error *er
         return -1;
     m->weights_are_mapped = !copied;
     if (tokenizer_load(&m->tokenizer, m->file, o->any_pre ? TOKENIZER_ANY_PRE : 0, err) ||
-        model_set_context(m, o->n_ctx ? o->n_ctx : N_CTX_DEFAULT, err) || check_answers(m, err) ||
-        check_vocabulary(m, err))
+        model_set_context(m, o->n_ctx ? o->n_ctx : N_CTX_DEFAULT, err) || choose_result(m, o, err) ||
+        check_answers(m, err) || check_vocabulary(m, err))
         return -1;
     if (!o->n_ctx && m->info.n_ctx_train < N_CTX_DEFAULT)
         return model_set_context(m, m->info.n_ctx_train, err);

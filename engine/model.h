@@ -23,10 +23,11 @@ struct model_options {
     double tune_seconds;      // how long the kernels of a GPU may be measured, see struct gpu_options
     enum dtype kv_type[2];    // types of keys and values for which DEVICE_AUTO requires room on the GPU
     struct machine_options machine;
-    int n_ctx;    // positions of a sequence; 0: as many as the model was trained for, at most N_CTX_DEFAULT
-    bool no_mmap; // read the file instead of mapping it; without effect on the built-in model
-    bool any_pre; // accept an unknown pre-tokenizer and use the default one
-    bool hidden;  // for embeddings: the model computes hidden rows instead of logits
+    int n_ctx;            // positions of a sequence; 0: as many as the model was trained for, at most N_CTX_DEFAULT
+    bool no_mmap;         // read the file instead of mapping it; without effect on the built-in model
+    bool any_pre;         // accept an unknown pre-tokenizer and use the default one
+    bool hidden;          // for embeddings: the model computes hidden rows instead of logits
+    bool hidden_if_meant; // the same for a model that is made for embeddings, by its family or the pooling of its file
 };
 enum { N_CTX_DEFAULT = 4096 };
 

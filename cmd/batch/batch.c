@@ -1,4 +1,5 @@
 // quern batch: answers a file of prompts row by row, many at once. A run can be resumed wherever it stopped.
+#include "cmd/batch/batch_embed.h"
 #include "cmd/batch/batch_ids.h"
 #include "cmd/batch/batch_interrupt.h"
 #include "cmd/batch/batch_job.h"
@@ -32,8 +33,9 @@ struct batch {
     struct arena arena; // holds the names of columns
     struct batch_manifest manifest;
     struct batch_output *output;
-    struct scheduler *scheduler;
-    struct batch_job *jobs; // jobs that the scheduler has
+    struct scheduler *scheduler; // NULL: the rows are embedded
+    struct batch_embed embed;
+    struct batch_job *jobs; // jobs that the scheduler or the embedder has
     struct batch_ids ids;
     // progress
     bool ended;    // all records have been read
@@ -88,9 +90,13 @@ static int open_input(struct batch *b, struct error *err)
 // row.
 static void open_form(struct batch *b)
 {
+    const bool embeds = b->l.model->hidden;
     bool chats = b->o->as == 2 || (b->o->as == 0 && batch_context_chats(&b->context));
-    b->form = (struct row_form){
-        .format = b->input.format, .kind = chats ? ROW_CHAT : ROW_COMPLETION, .ignore_unknown = b->o->ignore_unknown};
+    b->form = (struct row_form){.format = b->input.format,
+                                .kind = embeds  ? ROW_EMBEDDING
+                                        : chats ? ROW_CHAT
+                                                : ROW_COMPLETION,
+                                .ignore_unknown = b->o->ignore_unknown};
     if (b->o->form)
         b->form.prompt = str_from(b->o->form);
     if (b->o->system)
@@ -173,6 +179,16 @@ static int open_output(struct batch *b, struct error *err)
     return is_new ? batch_manifest_write(&b->manifest, b->out_path, err) : 0;
 }
 
+enum { AS_AUTO, AS_COMPLETION, AS_CHAT, AS_EMBEDDING };
+
+// A model that is made for embeddings embeds, unless the flags say otherwise.
+static int load_for_rows(struct batch *b, struct error *err)
+{
+    return b->o->as == AS_EMBEDDING ? load_model_hidden(&b->l, b->o, err)
+           : b->o->as == AS_AUTO    ? load_model_as_meant(&b->l, b->o, err)
+                                    : load_model(&b->l, b->o, err);
+}
+
 static int open_all(struct batch *b, struct error *err)
 {
     const char *why;
@@ -184,7 +200,7 @@ static int open_all(struct batch *b, struct error *err)
         return fail(err, E_MEMORY, "no memory for a path");
     // the model is opened before the input is read, so that a mistyped name is reported at once
     if (outputs_check(b->out_path, b->o->args.n ? b->o->args.at[0] : NULL, err) || !load_path(b->o, err) ||
-        load_model(&b->l, b->o, err) || outputs_check_model(b->out_path, b->l.model->file, err) || open_input(b, err))
+        load_for_rows(b, err) || outputs_check_model(b->out_path, b->l.model->file, err) || open_input(b, err))
         return -1;
     if (sampling_take(&b->sampling, b->o, b->l.model, err) ||
         batch_context_open(&b->context, b->l.model, b->o, &b->sampling, b->l.model->n_ctx, err))
@@ -220,6 +236,7 @@ static void close_all(struct batch *b)
 {
     progress_end(&b->bar);
     scheduler_free(b->scheduler);
+    batch_embed_free(&b->embed);
     while (b->jobs)
         drop_job(b->jobs);
     batch_output_close(b->output);
@@ -297,8 +314,18 @@ static int skip_done(struct batch *b, const struct batch_row *row, struct error 
     return batch_output_expect(b->output, row->number, err);
 }
 
+// Gives the job to the next group that is embedded.
+static int submit_text(struct batch *b, struct batch_job *job)
+{
+    add_job(b, job);
+    b->embed.jobs[b->embed.n++] = job;
+    return 0;
+}
+
 static int submit(struct batch *b, struct batch_job *job, struct error *err)
 {
+    if (b->l.model->hidden)
+        return submit_text(b, job);
     job->n_open = job->n_requests;
     add_job(b, job);
     for (int i = 0; i < job->n_requests; i++) {
@@ -309,6 +336,11 @@ static int submit(struct batch *b, struct batch_job *job, struct error *err)
     return 0;
 }
 
+static int make_job(const struct batch *b, struct batch_job *job, const char **code, struct error *err)
+{
+    return (b->l.model->hidden ? batch_embed_make : batch_job_make)(job, &b->context, code, err);
+}
+
 // Handles one record of this shard that is not done: the scheduler takes it, or its error is written at once.
 static int feed_job(struct batch *b, struct batch_job *job, const char *code, struct error *found, struct error *err)
 {
@@ -317,7 +349,7 @@ static int feed_job(struct batch *b, struct batch_job *job, const char *code, st
         return -1;
     }
     b->n_fed++;
-    if (!found->code && !batch_job_make(job, &b->context, &code, found))
+    if (!found->code && !make_job(b, job, &code, found))
         return submit(b, job, err);
     int status = is_fatal(found) ? -1 : put_error(b, &job->row, code, found, err);
     if (is_fatal(found))
@@ -354,10 +386,15 @@ static int feed_record(struct batch *b, const struct record *record, struct erro
     return status;
 }
 
-// Reads records while the scheduler wants more and the output has room.
+static bool is_hungry(const struct batch *b)
+{
+    return b->scheduler ? scheduler_is_hungry(b->scheduler) : b->embed.n < EMBED_GROUP_ROWS;
+}
+
+// Reads records while more are wanted and the output has room.
 static int feed(struct batch *b, struct error *err)
 {
-    while (!b->ended && !b->stopping && scheduler_is_hungry(b->scheduler) && batch_output_has_room(b->output)) {
+    while (!b->ended && !b->stopping && is_hungry(b) && batch_output_has_room(b->output)) {
         struct record record;
         int got = batch_input_next(&b->input, &record, err);
         if (got < 0 || (got && feed_record(b, &record, err)))
@@ -407,6 +444,24 @@ static int64_t expected_tokens(const struct batch *b, const struct scheduler_sta
     return (int64_t)((double)b->n_prompt_fed * bytes / fed + (double)s->n_generated / done * rows);
 }
 
+// Computes the group of rows that was read, and writes their lines.
+static int embed_group(struct batch *b, struct error *err)
+{
+    if (b->embed.n && batch_embed_run(&b->embed, &b->context, err))
+        return -1;
+    for (int i = 0; i < b->embed.n; i++) {
+        struct text line = {0};
+        struct batch_job *job = b->embed.jobs[i];
+        int status = batch_embed_print(job, &b->context, &line, err) || put_line(b, job->row.number, &line, NULL, err);
+        text_free(&line);
+        if (status)
+            return -1;
+        drop_job(job);
+    }
+    b->embed.n = 0;
+    return batch_output_check(b->output, err);
+}
+
 static void show_progress(struct batch *b)
 {
     struct scheduler_stats s = scheduler_stats(b->scheduler);
@@ -447,6 +502,23 @@ static int run_rows(struct batch *b, struct error *err)
     return batch_output_finish(b->output, err);
 }
 
+// Group by group. An interrupt ends the run behind the group that is being computed.
+static int embed_rows(struct batch *b, struct error *err)
+{
+    b->start_ms = clock_ms();
+    progress_begin(&b->bar, "batch", "rows");
+    terminal_set_phase(PHASE_ANSWERING);
+    batch_interrupt_watch(batch_output_is_regular(b->output));
+    do {
+        b->stopping |= atomic_load(&terminal_interrupted) != 0;
+        if (feed(b, err) || embed_group(b, err))
+            return -1;
+        progress_show(&b->bar, batch_output_n_done(b->output), b->survey.n_records, "");
+    } while (!b->ended && !b->stopping);
+    progress_end(&b->bar);
+    return batch_output_finish(b->output, err);
+}
+
 // --- summary ---
 
 static void note_verbose(struct batch *b, const struct scheduler_stats *s, double ms)
@@ -467,14 +539,26 @@ static bool had_nothing_to_do(const struct batch *b)
     return !b->n_fed && !b->stopping && batch_output_n_done(b->output) > 0;
 }
 
+static void note_embedded(const struct batch *b, double ms)
+{
+    terminal_note("quern: %lld rows in %.1f s, %lld failed; %lld tokens, %.1f tokens/s", (long long)b->n_rows, ms / 1e3,
+                  (long long)b->n_errors, (long long)b->embed.n_tokens, per_second((double)b->embed.n_tokens, ms));
+    if (b->n_errors && b->n_errors == b->n_rows)
+        terminal_note("quern: note: every row failed, the first one because: %s", b->first_error);
+}
+
 static void note_result(struct batch *b)
 {
-    struct scheduler_stats s = scheduler_stats(b->scheduler);
+    struct scheduler_stats s = b->scheduler ? scheduler_stats(b->scheduler) : (struct scheduler_stats){0};
     double ms = clock_ms() - b->start_ms;
     if (had_nothing_to_do(b)) {
         if (!batch_output_n_failed(b->output)) // else the error says it
             terminal_note("quern: nothing to do: all %lld rows are in %s", (long long)batch_output_n_done(b->output),
                           b->out_path);
+        return;
+    }
+    if (!b->scheduler) {
+        note_embedded(b, ms);
         return;
     }
     terminal_note("quern: %lld rows in %.1f s, %lld failed; %lld prompt tokens, %lld of them shared; %lld generated; "
@@ -528,7 +612,12 @@ static int tally_record(struct batch *b, struct batch_tally *t, const struct rec
     if (!status)
         status = check_id(b, &job->row, &code, &found);
     if (!status && batch_shard_has(b->shard, record->number)) {
-        status = batch_job_make(job, &b->context, &code, &found);
+        status = make_job(b, job, &code, &found);
+        if (!status && b->l.model->hidden) {
+            t->n_rows++;
+            drop_job(job);
+            return 0;
+        }
         if (!status) {
             batch_tally_job(t, job, b->context.n_ctx);
             return 0;
@@ -554,7 +643,11 @@ static int dry_run(struct batch *b, struct error *err)
             got = -1;
             break;
         }
-    int status = got < 0 || open_session(b, err) || batch_tally_probe(&t, b->scheduler, err) ||
+    int status = got < 0 ? -1 : 0;
+    if (!status && b->l.model->hidden)
+        terminal_note("quern: %lld rows can be embedded, %lld would fail", (long long)t.n_rows, (long long)t.n_failed);
+    else if (!status)
+        status = open_session(b, err) || batch_tally_probe(&t, b->scheduler, err) ||
                  batch_tally_print(&t, b->l.session, err);
     // requests that the measurement began are not finished
     scheduler_free(b->scheduler);
@@ -572,7 +665,8 @@ static int run(struct batch *b, struct error *err)
     if (b->o->dry_run)
         return dry_run(b, err);
     // the output is opened before the session: a refused output should not wait for memory to be allocated
-    if (open_output(b, err) || open_session(b, err) || run_rows(b, err))
+    const bool embeds = b->l.model->hidden;
+    if (open_output(b, err) || (!embeds && open_session(b, err)) || (embeds ? embed_rows : run_rows)(b, err))
         return -1;
     note_result(b);
     return result_of(b, err);

@@ -477,6 +477,16 @@ static void request_id(const struct batch_row *row, char out[33])
     digest_format(digest_end(&d), out);
 }
 
+int batch_line_begin(const struct batch_job *job, struct text *line, struct error *err)
+{
+    char hash[33];
+    request_id(&job->row, hash);
+    if (print_head(job->row.number, job->row.custom_id, line, err))
+        return -1;
+    text_print(line, "{\"status_code\":200,\"request_id\":\"req_%s\",\"body\":{", hash);
+    return 0;
+}
+
 int batch_answer_print(struct batch_job *job, const struct batch_context *c, struct text *line, struct error *err)
 {
     struct maker m = {&job->row.arena, job, c, err, false};

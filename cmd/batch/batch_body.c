@@ -251,22 +251,22 @@ static bool are_ids(const struct value *list)
     return true;
 }
 
-static int check_prompt(const struct value *v, struct error *err)
+static int check_prompt(const struct value *v, const char *name, struct error *err)
 {
     if (!v)
-        return fail(err, E_USAGE, "prompt is missing");
+        return fail(err, E_USAGE, "%s is missing", name);
     if (v->kind == VALUE_STRING)
         return 0;
     if (v->kind != VALUE_LIST || !v->list->n)
-        return fail(err, E_USAGE, "prompt: a string, a list of strings, of token ids, or of lists of them");
+        return fail(err, E_USAGE, "%s: a string, a list of strings, of token ids, or of lists of them", name);
     if (are_ids(v))
         return 0;
     if (v->list->n > ROW_PROMPTS_MOST)
-        return fail(err, E_USAGE, "prompt: %zu of them, limit %d", v->list->n, ROW_PROMPTS_MOST);
+        return fail(err, E_USAGE, "%s: %zu of them, limit %d", name, v->list->n, ROW_PROMPTS_MOST);
     for (size_t i = 0; i < v->list->n; i++) {
         const struct value *item = &v->list->items[i];
         if (item->kind != VALUE_STRING && !(item->kind == VALUE_LIST && item->list->n && are_ids(item)))
-            return fail(err, E_USAGE, "prompt[%zu]: neither a string nor a list of token ids", i);
+            return fail(err, E_USAGE, "%s[%zu]: neither a string nor a list of token ids", name, i);
     }
     return 0;
 }
@@ -349,6 +349,21 @@ static int take_chat(struct batch_row *row, const struct value *body, struct err
     return take_beginning(row, body, err) || take_effort(row, body, err) ? -1 : 0;
 }
 
+// What is to be embedded, and how vectors are written.
+static int take_embedding(struct batch_row *row, const struct value *body, struct error *err)
+{
+    const struct value *format = NULL;
+    row->prompt = body_get(body, "input");
+    if (check_prompt(row->prompt, "input", err) ||
+        body_take_integer(body, "dimensions", 1, INT32_MAX, &row->dimensions, err) ||
+        body_take_kind(body, "encoding_format", VALUE_STRING, "\"float\" or \"base64\"", &format, err))
+        return -1;
+    row->base64 = format && str_equal_z(format->text, "base64");
+    if (format && !row->base64 && !str_equal_z(format->text, "float"))
+        return fail(err, E_USAGE, "encoding_format: \"float\" or \"base64\" is wanted");
+    return 0;
+}
+
 int batch_body_take(struct batch_row *row, const struct value *body, struct error *err)
 {
     const struct value *model = NULL;
@@ -358,7 +373,7 @@ int batch_body_take(struct batch_row *row, const struct value *body, struct erro
     if (model)
         row->model = model->text;
     if (row->kind == ROW_EMBEDDING)
-        return body_get(body, "input") ? 0 : fail(err, E_USAGE, "input is missing");
+        return take_embedding(row, body, err);
     if (take_settings(row, body, err) || take_stops(row, body, err) || take_stop_ids(row, body, err) ||
         batch_guide_take(row, body, err) ||
         body_take_kind(body, "logit_bias", VALUE_DICT, "an object", &row->bias, err))
@@ -368,5 +383,5 @@ int batch_body_take(struct batch_row *row, const struct value *body, struct erro
     if (body_take_bool(body, "echo", &row->settings.echo, err))
         return -1;
     row->prompt = body_get(body, "prompt");
-    return check_prompt(row->prompt, err);
+    return check_prompt(row->prompt, "prompt", err);
 }

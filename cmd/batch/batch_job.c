@@ -396,7 +396,7 @@ int batch_job_make(struct batch_job *job, const struct batch_context *c, const c
     const struct row_settings *s = &job->row.settings;
     *code = "not_supported";
     if (job->row.kind == ROW_EMBEDDING)
-        return fail(err, E_USAGE, "this model gives no embeddings");
+        return fail(err, E_USAGE, "this model answers; --as embedding makes embeddings of its hidden rows");
     *code = "invalid_request";
     struct request common = {
         .n_samples = (int)s->n,
@@ -434,6 +434,7 @@ void batch_job_free(struct batch_job *job)
     if (job->schemas)
         batch_schemas_release(job->schemas, job->schema);
     text_free(&job->prompt_text);
+    free(job->vectors);
     free(job->answer_rules);
     free(job->rules);
     free(job->requests);

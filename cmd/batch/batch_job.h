@@ -44,6 +44,8 @@ struct batch_job {
     struct token_list *prompts; // [n_requests]
     int n_requests, n_open;     // n_open is the caller's count of requests that have not come back
     int64_t n_bad_calls;        // tool calls that could not be read, and are content
+    float *vectors;             // [n_requests][width] of an embedding
+    int width;
     struct text prompt_text; // of a chat: its last characters decide how the answer is split into reasoning and content
     struct str *stops;       // stop strings of all requests
     int32_t *stop_tokens;    // stop tokens of all requests
@@ -67,6 +69,8 @@ int batch_job_print(struct batch_job *job, const struct batch_context *c, struct
 struct answer_style batch_job_style(const struct batch_job *job, const struct batch_context *c);
 void batch_job_free(struct batch_job *job);
 
+// Appends the beginning of an answer's line, up to the first brace of its body.
+int batch_line_begin(const struct batch_job *job, struct text *line, struct error *err);
 // Appends an id as it is written in an output line: a JSON string, or null.
 int batch_id_print(struct str custom_id, struct text *out, struct error *err);
 // Appends the line of a row that failed. custom_id has NULL data if it is not known.

@@ -120,7 +120,7 @@ static int push_message(struct batch_row *row, struct value *list, const char *r
            value_list_push(&row->arena, list, message, err);
 }
 
-// Makes the body of a prompt: {prompt}, or {messages}.
+// Makes the body of a prompt: {prompt}, {input}, or {messages}.
 static int make_body(struct parse *p, struct str prompt, struct value *body)
 {
     struct batch_row *row = p->row;
@@ -128,8 +128,9 @@ static int make_body(struct parse *p, struct str prompt, struct value *body)
     row->kind = p->form->kind;
     if (value_dict_new(body, &row->arena, p->err))
         return -1;
-    if (row->kind == ROW_COMPLETION)
-        return value_dict_set(&row->arena, body, "prompt", value_string(prompt), p->err);
+    if (row->kind != ROW_CHAT)
+        return value_dict_set(&row->arena, body, row->kind == ROW_EMBEDDING ? "input" : "prompt", value_string(prompt),
+                              p->err);
     return value_list_new(&messages, &row->arena, p->err) ||
            (p->form->system.data && push_message(row, &messages, "system", p->form->system, p->err)) ||
            push_message(row, &messages, "user", prompt, p->err) ||
@@ -231,7 +232,7 @@ static int parse_bare_body(struct parse *p, const struct value *object)
             value_dict_put(&p->row->arena, &body, e->key, e->value, p->err))
             return -1;
     }
-    p->row->kind = body_get(object, "messages") ? ROW_CHAT : ROW_COMPLETION;
+    p->row->kind = body_get(object, "messages") ? ROW_CHAT : body_get(object, "input") ? ROW_EMBEDDING : ROW_COMPLETION;
     return batch_body_take(p->row, &body, p->err);
 }
 
@@ -246,12 +247,12 @@ static int parse_object(struct parse *p, struct str text)
         return -1;
     if (p->form->prompt.data)
         return body_of_template(p, &object, p->form->prompt, &body) || batch_body_take(p->row, &body, p->err);
-    if (body_get(&object, "prompt") || body_get(&object, "messages"))
+    if (body_get(&object, "prompt") || body_get(&object, "messages") || body_get(&object, "input"))
         return parse_bare_body(p, &object);
     const struct value *prompt = body_get(&object, "text");
     if (!value_is(prompt, VALUE_STRING))
         return fail(p->err, E_USAGE,
-                    "neither a batch line nor an object with a prompt, messages or text; --template "
+                    "neither a batch line nor an object with a prompt, messages, input or text; --template "
                     "makes a prompt of other fields");
     return make_body(p, prompt->text, &body) || batch_body_take(p->row, &body, p->err);
 }

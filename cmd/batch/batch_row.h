@@ -50,13 +50,15 @@ struct batch_row {
     struct str model; // as the body names it; NULL data: it does not
     struct row_settings settings;
     const struct value *messages, *tools, *kwargs; // of a chat; NULL: none
-    const struct value
-        *prompt;              // of a completion: a string, a list of strings, a list of ids, or a list of lists of ids
-    const struct value *bias; // logit_bias, a dict; NULL: none
-    bool ignore_unknown;      // see struct row_form
-    bool no_answer_begun;     // add_generation_prompt is false: the prompt ends behind the last message
-    bool continues;           // continue_final_message: the answer continues the last message
-    enum row_choice choice;   // tool_choice
+    const struct value *
+        prompt; // of a completion, or the input of an embedding: a string, a list of strings, a list of ids, or a list of lists of ids
+    int64_t dimensions;         // of an embedding; 0: all
+    bool base64;                // embeddings are float32 in base64
+    const struct value *bias;   // logit_bias, a dict; NULL: none
+    bool ignore_unknown;        // see struct row_form
+    bool no_answer_begun;       // add_generation_prompt is false: the prompt ends behind the last message
+    bool continues;             // continue_final_message: the answer continues the last message
+    enum row_choice choice;     // tool_choice
     const struct value *chosen; // the tool, with CHOICE_NAMED
     bool one_call;              // an answer has one call at most
     enum row_guide guide;
