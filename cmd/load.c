@@ -6,6 +6,7 @@
 #include "cmd/terminal/terminal.h"
 
 #include <stdio.h>
+#include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -80,6 +81,35 @@ static double tune_seconds(const struct options *o)
     return o->no_tune ? 0 : o->tune ? all : at_load;
 }
 
+// The files and scales of --lora: FILE, or FILE:SCALE where what follows the last colon is a number.
+static int take_loras(const struct options *o, struct model_adapter *out, struct text *paths, struct error *err)
+{
+    enum { LORAS_MOST = 16 };
+    if (o->loras.n > LORAS_MOST)
+        return fail(err, E_USAGE, "--lora: %d adapters, limit %d", o->loras.n, (int)LORAS_MOST);
+    for (int i = 0; i < o->loras.n; i++) { // one after another, each with a NUL behind it
+        text_append(paths, str_from(o->loras.at[i]));
+        text_append(paths, (struct str){"", 1});
+    }
+    if (paths->failed)
+        return fail(err, E_MEMORY, "no memory for the names of adapters");
+    char *path = paths->data;
+    for (int i = 0; i < o->loras.n; path += strlen(o->loras.at[i]) + 1, i++) {
+        char *colon = strrchr(path, ':'), *end = NULL;
+        out[i] = (struct model_adapter){path, 1};
+        if (!colon || !colon[1])
+            continue;
+        const float scale = strtof(colon + 1, &end);
+        if (*end)
+            continue;
+        if (!isfinite(scale))
+            return fail(err, E_USAGE, "--lora %s: the scale is no number", path);
+        out[i].scale = scale;
+        *colon = '\0';
+    }
+    return 0;
+}
+
 static int load(struct loaded *l, const struct options *o, bool hidden, bool if_meant, struct error *err)
 {
     *l = (struct loaded){0};
@@ -87,6 +117,12 @@ static int load(struct loaded *l, const struct options *o, bool hidden, bool if_
     if (!path)
         return -1;
     char cache[4096];
+    struct model_adapter loras[16];
+    struct text lora_paths = {0};
+    if (take_loras(o, loras, &lora_paths, err)) {
+        text_free(&lora_paths);
+        return -1;
+    }
     struct model_options options = {
         .path = path,
         .device = (enum device)MIN(o->device, (int)DEVICE_GPU),
@@ -98,6 +134,8 @@ static int load(struct loaded *l, const struct options *o, bool hidden, bool if_
         .n_ctx = (int)o->n_ctx,
         .no_mmap = o->no_mmap,
         .any_pre = o->any_pre,
+        .adapters = loras,
+        .n_adapters = o->loras.n,
         .hidden = hidden,
         .hidden_if_meant = if_meant,
     };
@@ -105,6 +143,7 @@ static int load(struct loaded *l, const struct options *o, bool hidden, bool if_
     progress_wait_begin(&wait, "loading the model");
     int status = model_open(&l->model, &options, err);
     progress_wait_end(&wait);
+    text_free(&lora_paths);
     if (status || outputs_check_options_model(o, l->model->file, err))
         return -1;
     l->name = o->model_name ? o->model_name : gguf_path(l->model->file, 0);

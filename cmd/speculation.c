@@ -21,6 +21,7 @@ static int open_draft(struct speculation *s, const struct options *o, const stru
 {
     struct options draft = *o;
     draft.model = o->draft_model;
+    draft.loras.n = 0; // adapters are for the model that answers
     draft.n_ctx = session_n_ctx(l->session);
     if (load_model(&s->draft, &draft, err) || load_session(&s->draft, &draft, 0, 1, err))
         return fail_prefix(err, "-md");

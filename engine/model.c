@@ -85,7 +85,10 @@ static int check_vocabulary(const struct model *m, struct error *err)
 int model_set_context(struct model *m, int n_ctx, struct error *err)
 {
     struct graph *graph;
-    if (arch_build(m->file, &(struct arch_options){.n_ctx = n_ctx, .hidden = m->hidden}, &graph, &m->info, err))
+    if (arch_build(m->file,
+                   &(struct arch_options){
+                       .n_ctx = n_ctx, .adapters = m->adapters, .n_adapters = m->n_adapters, .hidden = m->hidden},
+                   &graph, &m->info, err))
         return -1;
     graph_free(m->graph);
     m->graph = graph;
@@ -134,6 +137,23 @@ static int check_weights_fit(const char *path, struct error *err)
     return 0;
 }
 
+static int open_adapters(struct model *m, const struct model_options *o, struct error *err)
+{
+    if (!o->n_adapters)
+        return 0;
+    m->adapters = calloc((size_t)o->n_adapters, sizeof *m->adapters);
+    m->adapter_files = calloc((size_t)o->n_adapters, sizeof *m->adapter_files);
+    if (!m->adapters || !m->adapter_files)
+        return fail(err, E_MEMORY, "no memory for %d adapters", o->n_adapters);
+    for (; m->n_adapters < o->n_adapters; m->n_adapters++) {
+        struct gguf **file = &m->adapter_files[m->n_adapters];
+        if (gguf_open(file, o->adapters[m->n_adapters].path, 0, err))
+            return -1;
+        m->adapters[m->n_adapters] = (struct adapter){*file, o->adapters[m->n_adapters].scale};
+    }
+    return 0;
+}
+
 static int load(struct model *m, const struct model_options *o, struct error *err)
 {
     bool copied = o->no_mmap && strcmp(o->path, MODEL_BUILTIN);
@@ -142,7 +162,7 @@ static int load(struct model *m, const struct model_options *o, struct error *er
     if (model_file_open(&m->file, o->path, copied ? GGUF_NO_MMAP : 0, err))
         return -1;
     m->weights_are_mapped = !copied;
-    if (tokenizer_load(&m->tokenizer, m->file, o->any_pre ? TOKENIZER_ANY_PRE : 0, err) ||
+    if (open_adapters(m, o, err) || tokenizer_load(&m->tokenizer, m->file, o->any_pre ? TOKENIZER_ANY_PRE : 0, err) ||
         model_set_context(m, o->n_ctx ? o->n_ctx : N_CTX_DEFAULT, err) || choose_result(m, o, err) ||
         check_answers(m, err) || check_vocabulary(m, err))
         return -1;
@@ -178,6 +198,10 @@ void model_close(struct model *m)
     graph_free(m->graph);
     tokenizer_free(m->tokenizer);
     gguf_close(m->file);
+    for (int i = 0; i < m->n_adapters; i++)
+        gguf_close(m->adapter_files[i]);
+    free(m->adapters);
+    free(m->adapter_files);
     free(m);
 }
 

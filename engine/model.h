@@ -15,6 +15,12 @@ enum device { DEVICE_AUTO, DEVICE_CPU, DEVICE_REF, DEVICE_GPU };
 // The path that names the model inside the program itself; a file of that name is reached as ./built-in.
 #define MODEL_BUILTIN "built-in"
 
+// A file of a low-rank adapter, and by what its changes are multiplied.
+struct model_adapter {
+    const char *path;
+    float scale;
+};
+
 struct model_options {
     const char *path; // path of a GGUF file, or MODEL_BUILTIN
     enum device device;
@@ -23,9 +29,11 @@ struct model_options {
     double tune_seconds;      // how long the kernels of a GPU may be measured, see struct gpu_options
     enum dtype kv_type[2];    // types of keys and values for which DEVICE_AUTO requires room on the GPU
     struct machine_options machine;
-    int n_ctx;            // positions of a sequence; 0: as many as the model was trained for, at most N_CTX_DEFAULT
-    bool no_mmap;         // read the file instead of mapping it; without effect on the built-in model
-    bool any_pre;         // accept an unknown pre-tokenizer and use the default one
+    int n_ctx;    // positions of a sequence; 0: as many as the model was trained for, at most N_CTX_DEFAULT
+    bool no_mmap; // read the file instead of mapping it; without effect on the built-in model
+    bool any_pre; // accept an unknown pre-tokenizer and use the default one
+    const struct model_adapter *adapters; // [n_adapters] LoRA adapters
+    int n_adapters;
     bool hidden;          // for embeddings: the model computes hidden rows instead of logits
     bool hidden_if_meant; // the same for a model that is made for embeddings, by its family or the pooling of its file
 };
@@ -37,7 +45,10 @@ struct model {
     struct graph *graph;
     struct machine *machine;
     struct arch_info info;
-    bool hidden;             // see model_options
+    bool hidden;                 // see model_options
+    struct adapter *adapters;    // [n_adapters], views of the files below
+    struct gguf **adapter_files; // [n_adapters]
+    int n_adapters;
     int n_ctx;               // positions of a sequence, as requested or by default
     bool weights_are_mapped; // mapped from the file, or part of the program
     const char *device;      // "cpu", "ref", "gpu"

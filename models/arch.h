@@ -10,6 +10,7 @@
 
 #include "gguf/gguf.h"
 #include "kernels/graph.h"
+#include "models/weights.h"
 
 // How the hidden rows of a text become its embedding, as the file says.
 enum pooling { POOLING_NONE, POOLING_MEAN, POOLING_FIRST, POOLING_LAST, POOLING_RANK };
@@ -28,7 +29,9 @@ struct arch_pooling {
 };
 
 struct arch_options {
-    int n_ctx;   // most positions that will be used; 0: as many as the model was trained for. longrope depends on it
+    int n_ctx; // most positions that will be used; 0: as many as the model was trained for. longrope depends on it
+    const struct adapter *adapters; // [n_adapters] low-rank adapters to be applied
+    int n_adapters;
     bool hidden; // the result is what the logits are computed from, for embeddings; for encoders it is that in any case
 };
 

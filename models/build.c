@@ -170,13 +170,31 @@ static struct tensor *multiply(struct build *b, const char *name, const char *su
     return build_scale(b, full, x, factor);
 }
 
+// y plus what adapters make of x.
+static struct tensor *add_loras(struct build *b, const char *name, struct tensor *x, struct tensor *y,
+                                const struct lora *l)
+{
+    for (int i = 0; l; i++, l = l->next) {
+        char full[64];
+        snprintf(full, sizeof full, "%s_lora%d_a", name, i);
+        struct tensor *low = graph_matmul(b->g, full, x, l->a, NULL); // (n, rank)
+        snprintf(full, sizeof full, "%s_lora%d_b", name, i);
+        struct tensor *more = graph_matmul(b->g, full, low, l->b, NULL); // the shape of y
+        snprintf(full, sizeof full, "%s_lora%d_scale", name, i);
+        more = build_scale(b, full, more, l->scale);
+        snprintf(full, sizeof full, "%s_lora%d", name, i);
+        y = graph_add(b->g, full, y, more);
+    }
+    return y;
+}
+
 struct tensor *build_project_by(struct build *b, const char *name, struct tensor *x, const struct linear *l)
 {
     if (!l->w)
         return NULL;
     x = multiply(b, name, "before", x, l->before);
-    x = graph_matmul(b->g, name, x, l->w, l->bias);
-    return multiply(b, name, "after", x, l->after);
+    struct tensor *y = add_loras(b, name, x, graph_matmul(b->g, name, x, l->w, l->bias), l->loras);
+    return multiply(b, name, "after", y, l->after);
 }
 
 struct tensor *build_project(struct build *b, const char *name, struct tensor *x, int64_t rows, enum scaled scaled)
@@ -315,7 +333,8 @@ static struct tensor *build_checked(struct build *b, build_fn *build, enum famil
                                     const struct arch_options *o)
 {
     read_common(b, kind, o);
-    if (b->h.fault->code != E_OK || weights_open(&b->ws, b->h.file, &b->g->arena, b->h.fault) != 0)
+    if (b->h.fault->code != E_OK || weights_open(&b->ws, b->h.file, &b->g->arena, b->h.fault) != 0 ||
+        weights_adapt(&b->ws, o->adapters, o->n_adapters, b->h.arch, b->h.fault) != 0)
         return NULL;
     const int64_t pooling = hparam_int_or(&b->h, "pooling_type", 0, UINT32_MAX, POOLING_NONE);
     b->pooling->kind = pooling <= POOLING_RANK ? (enum pooling)pooling : POOLING_NONE; // writers save -1 for none
@@ -344,5 +363,7 @@ int build_model(const struct gguf *file, const char *arch, build_fn *build, enum
     info->n_layer_unused = b.n_layer_unused;
     info->n_params = b.ws.n_params;
     info->weight_bytes = b.ws.bytes;
+    for (int i = 0; i < b.ws.n_adapters; i++)
+        info->weight_bytes += b.ws.adapted[i].bytes;
     return 0;
 }

@@ -19,6 +19,43 @@ void weights_layer(struct weights *ws, int layer)
     ws->prefix[0] = '\0';
     if (layer >= 0)
         snprintf(ws->prefix, sizeof ws->prefix, "blk.%d.", layer);
+    for (int i = 0; i < ws->n_adapters; i++)
+        weights_layer(&ws->adapted[i], layer);
+}
+
+// ---- Adapters
+
+// The file says what it is, and what its products are multiplied by.
+static int check_adapter(const struct gguf *file, const char *arch, float *alpha, struct error *err)
+{
+    struct str type = {0}, kind = {0}, family = {0};
+    if (gguf_get_str(file, "general.type", &type, err) < 0 || gguf_get_str(file, "adapter.type", &kind, err) < 0 ||
+        gguf_get_str(file, "general.architecture", &family, err) < 0 ||
+        gguf_get_f32(file, "adapter.lora.alpha", alpha, err) < 0)
+        return -1;
+    if (!str_equal_z(type, "adapter") || !str_equal_z(kind, "lora"))
+        return fail(err, E_MODEL, "%s: is no LoRA adapter", gguf_path(file, 0));
+    if (!str_equal_z(family, arch))
+        return fail(err, E_MODEL, "%s: an adapter of the family %.*s, the model is of %s", gguf_path(file, 0),
+                    (int)MIN(family.len, (size_t)64), family.data, arch);
+    return isfinite(*alpha) ? 0 : fail(err, E_MODEL, "%s: adapter.lora.alpha is no number", gguf_path(file, 0));
+}
+
+int weights_adapt(struct weights *ws, const struct adapter *adapters, int n, const char *arch, struct error *err)
+{
+    ws->adapted = ARENA_ARRAY(ws->arena, struct weights, (size_t)n);
+    ws->scales = ARENA_ARRAY(ws->arena, float, (size_t)n);
+    ws->alphas = ARENA_ARRAY(ws->arena, float, (size_t)n);
+    if (n && (!ws->adapted || !ws->scales || !ws->alphas))
+        return fail(err, E_MEMORY, "out of memory for %d adapters", n);
+    for (int i = 0; i < n; i++) {
+        if (check_adapter(adapters[i].file, arch, &ws->alphas[i], err) ||
+            weights_open(&ws->adapted[i], adapters[i].file, ws->arena, ws->fault))
+            return -1;
+        ws->scales[i] = adapters[i].scale;
+        ws->n_adapters++;
+    }
+    return 0;
 }
 
 // ---- Names
@@ -223,6 +260,25 @@ struct norm weights_norm(struct weights *ws, const char *name, int64_t n, enum p
     return norm;
 }
 
+// The pair of matrices that an adapter has for NAME.weight, before those of later adapters; `next` if it has none.
+static const struct lora *take_lora(struct weights *ws, int adapter, const char *name, const struct weight *w,
+                                    const struct lora *next)
+{
+    struct weights *from = &ws->adapted[adapter];
+    struct lora *l = ARENA_NEW(ws->arena, struct lora);
+    if (!l)
+        return refuse_memory(ws);
+    l->a = weights_matrix(from, with_suffix(name, "weight.lora_a").text, w->ne[0], 0, OPTIONAL);
+    if (!l->a)
+        return next;
+    l->b = weights_matrix(from, with_suffix(name, "weight.lora_b").text, l->a->ne[1], w->ne[1], REQUIRED);
+    if (!l->b)
+        return next;
+    l->next = next;
+    l->scale = ws->scales[adapter] * (ws->alphas[adapter] != 0 ? ws->alphas[adapter] / (float)l->a->ne[1] : 1);
+    return l;
+}
+
 struct linear weights_linear(struct weights *ws, const char *name, int64_t k, int64_t rows, enum scaled scaled,
                              enum presence presence, enum presence bias)
 {
@@ -236,7 +292,25 @@ struct linear weights_linear(struct weights *ws, const char *name, int64_t k, in
     const float *scale = scaled == SCALED_NOT ? NULL : weights_values(ws, with_suffix(name, "scale").text, 1, false);
     if (scale)
         *(scaled == SCALED_PRODUCT && l.bias ? &l.before : &l.after) = *scale;
+    for (int i = ws->n_adapters - 1; i >= 0; i--)
+        l.loras = take_lora(ws, i, name, l.w, l.loras);
     return l;
+}
+
+// The same adapters of rows first .. first + n - 1 of a product.
+static const struct lora *lora_rows(struct weights *ws, const struct lora *fused, int64_t first, int64_t n)
+{
+    if (!fused)
+        return NULL;
+    struct lora *part = ARENA_NEW(ws->arena, struct lora);
+    struct weight *b = ARENA_NEW(ws->arena, struct weight);
+    if (!part || !b)
+        return refuse_memory(ws);
+    *part = *fused;
+    *b = weight_rows(fused->b, first, n);
+    part->b = b;
+    part->next = lora_rows(ws, fused->next, first, n);
+    return part;
 }
 
 struct linear linear_rows(struct weights *ws, const struct linear *fused, int64_t first, int64_t n)
@@ -260,6 +334,7 @@ struct linear linear_rows(struct weights *ws, const struct linear *fused, int64_
             bias->data = (const float *)bias->data + first;
         part.bias = bias;
     }
+    part.loras = lora_rows(ws, fused->loras, first, n);
     return part;
 }
 
@@ -307,9 +382,25 @@ static bool ends_with(struct str s, const char *end)
     return s.len >= n && memcmp(s.data + s.len - n, end, n) == 0;
 }
 
+// Every matrix that an adapter changes must be one that is multiplied by itself, unlike those of experts.
+static void check_adapters(struct weights *ws)
+{
+    for (int i = 0; i < ws->n_adapters; i++) {
+        struct weights *a = &ws->adapted[i];
+        for (size_t j = 0; j < gguf_n_tensors(a->file) && ws->fault->code == E_OK; j++) {
+            struct str name = gguf_tensor_at(a->file, j)->name;
+            char text[96];
+            snprintf(text, sizeof text, "%.*s", (int)MIN(name.len, sizeof text - 1), name.data);
+            if (!a->used[j])
+                weights_refuse(a, text, "this adapter changes what quern does not adapt in this model");
+        }
+    }
+}
+
 void weights_check_unused(struct weights *ws, const char *arch)
 {
     weights_layer(ws, -1);
+    check_adapters(ws);
     for (size_t i = 0; i < gguf_n_tensors(ws->file) && ws->fault->code == E_OK; i++) {
         struct str name = gguf_tensor_at(ws->file, i)->name;
         bool of_layer = name.len > 4 && memcmp(name.data, "blk.", 4) == 0;

@@ -10,6 +10,13 @@
 #include "gguf/gguf.h"
 #include "kernels/tensor.h"
 
+// A low-rank adapter (Hu et al. 2021, arXiv 2106.09685): to the product W x of a matrix that it has NAME.lora_a and
+// NAME.lora_b for, scale * B (A x) is added.
+struct adapter {
+    const struct gguf *file;
+    float scale; // as the user wants it; 1: as the adapter was trained
+};
+
 struct weights {
     const struct gguf *file;
     struct arena *arena;
@@ -19,6 +26,9 @@ struct weights {
     int n_layer;         // the layers from this one on are not used; 0: all are
     int64_t n_params;    // elements of all used tensors
     int64_t bytes;
+    struct weights *adapted; // [n_adapters] the same for the files of adapters
+    float *scales, *alphas;  // [n_adapters]; with an alpha, a pair is multiplied by alpha / rank, too
+    int n_adapters;
 };
 
 // IGNORED: it may be there, and goes unused, as in the program that the family's files are made for.
@@ -26,9 +36,11 @@ enum presence { OPTIONAL, REQUIRED, IGNORED };
 
 // -1 when memory is short. `err` is also where later faults are kept.
 int weights_open(struct weights *ws, const struct gguf *file, struct arena *arena, struct error *err);
+// Adds adapters, whose files must outlive the graph. E_MODEL if one is none, or of another family than `arch`.
+int weights_adapt(struct weights *ws, const struct adapter *adapters, int n, const char *arch, struct error *err);
 // Sets the layer to which the following names belong; -1: none.
 void weights_layer(struct weights *ws, int layer);
-// Refuses a file with tensors of used layers that were not looked up, because such a model would be computed wrongly. Unused scales are allowed: tools write them for every matrix, whether it uses them or not.
+// Refuses adapters with tensors that were not looked up, and a file with tensors of used layers that were not looked up, because such a model would be computed wrongly. Unused scales are allowed: tools write them for every matrix, whether it uses them or not.
 void weights_check_unused(struct weights *ws, const char *arch);
 
 bool weights_has(const struct weights *ws, const char *name);
@@ -50,10 +62,18 @@ struct norm {
 };
 struct norm weights_norm(struct weights *ws, const char *name, int64_t n, enum presence presence, enum presence bias);
 
-// y = after * (W (before * x) + bias). The factors are 1, except in files with scales of matrices (NAME.scale).
+// What an adapter adds to a product: scale * B (A x).
+struct lora {
+    const struct weight *a, *b;
+    float scale;
+    const struct lora *next; // of the next adapter; NULL: none
+};
+
+// y = after * (W (before * x) + bias + what adapters add). The factors are 1, except in files with scales of matrices (NAME.scale).
 struct linear {
     const struct weight *w, *bias; // w is NULL when the layer is absent
     float before, after;
+    const struct lora *loras;
 };
 // What NAME.scale multiplies: the product W x, or the product plus the bias. Some families ignore it.
 enum scaled { SCALED_PRODUCT, SCALED_RESULT, SCALED_NOT };

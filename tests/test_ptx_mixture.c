@@ -34,13 +34,13 @@ struct mixture {
 
 // ---- weights
 
-struct weights {
+struct mixture_weights {
     uint64_t state;
     struct weight all[WEIGHTS];
     int n;
 };
 
-static struct weight *matrices(struct weights *ws, enum dtype type, int64_t k, int64_t rows, int64_t n)
+static struct weight *matrices(struct mixture_weights *ws, enum dtype type, int64_t k, int64_t rows, int64_t n)
 {
     cr_assert(ws->n < WEIGHTS);
     struct weight *w = &ws->all[ws->n++];
@@ -50,7 +50,7 @@ static struct weight *matrices(struct weights *ws, enum dtype type, int64_t k, i
 }
 
 // Floats between -1 and 1.
-static struct weight *floats(struct weights *ws, int64_t k, int64_t rows)
+static struct weight *floats(struct mixture_weights *ws, int64_t k, int64_t rows)
 {
     cr_assert(ws->n < WEIGHTS);
     struct weight *w = &ws->all[ws->n++];
@@ -59,7 +59,7 @@ static struct weight *floats(struct weights *ws, int64_t k, int64_t rows)
     return w;
 }
 
-static void release(struct weights *ws)
+static void release(struct mixture_weights *ws)
 {
     for (int i = 0; i < ws->n; i++) {
         free((void *)(uintptr_t)ws->all[i].data);
@@ -69,7 +69,7 @@ static void release(struct weights *ws)
 
 // ---- the graph
 
-static struct tensor *project(struct graph *g, struct weights *ws, const struct mixture *c, const char *name,
+static struct tensor *project(struct graph *g, struct mixture_weights *ws, const struct mixture *c, const char *name,
                               struct tensor *x, int64_t k, int64_t rows, struct tensor *route)
 {
     struct weight *w = matrices(ws, c->type, k, rows, c->experts);
@@ -78,7 +78,7 @@ static struct tensor *project(struct graph *g, struct weights *ws, const struct 
     return graph_expert_matmul(g, name, x, w, c->biases ? floats(ws, rows, c->experts) : NULL, route);
 }
 
-static struct tensor *experts(struct graph *g, struct weights *ws, const struct mixture *c, struct tensor *x)
+static struct tensor *experts(struct graph *g, struct mixture_weights *ws, const struct mixture *c, struct tensor *x)
 {
     struct route_params params = c->route;
     params.n_used = c->used;
@@ -95,7 +95,8 @@ static struct tensor *experts(struct graph *g, struct weights *ws, const struct 
     return (c->weighs_first ? graph_expert_sum : graph_expert_combine)(g, "sum", y, route);
 }
 
-static struct tensor *shared_expert(struct graph *g, struct weights *ws, const struct mixture *c, struct tensor *x)
+static struct tensor *shared_expert(struct graph *g, struct mixture_weights *ws, const struct mixture *c,
+                                    struct tensor *x)
 {
     struct tensor *up = graph_matmul(g, "shared_up", x, matrices(ws, c->type, c->k, c->n_ff, 1), NULL);
     struct tensor *gate = graph_matmul(g, "shared_gate", x, matrices(ws, c->type, c->k, c->n_ff, 1), NULL);
@@ -109,14 +110,14 @@ static struct tensor *shared_expert(struct graph *g, struct weights *ws, const s
 }
 
 // Each part of the row times a matrix of its own.
-static struct tensor *heads(struct graph *g, struct weights *ws, const struct mixture *c, struct tensor *x)
+static struct tensor *heads(struct graph *g, struct mixture_weights *ws, const struct mixture *c, struct tensor *x)
 {
     struct tensor *each = graph_route_each(g, "heads", x, c->heads);
     struct weight *w = matrices(ws, c->type, c->k / c->heads, c->k / c->heads, c->heads);
     return graph_expert_matmul(g, "of_heads", x, w, NULL, each);
 }
 
-static struct graph *build(struct weights *ws, const struct mixture *c)
+static struct graph *build(struct mixture_weights *ws, const struct mixture *c)
 {
     struct error err = {0};
     struct graph *g = graph_new();
@@ -177,7 +178,7 @@ static void check(const struct mixture *c)
 {
     enum { N = ROWS * N_VOCAB };
     static float one[N], many[N], some[N], single[N], host[N];
-    struct weights ws = {.state = SEED};
+    struct mixture_weights ws = {.state = SEED};
     struct error err = {0};
     struct machine *card, *cpu;
     const struct machine_options options = {.exact = c->exact, .n_threads = 1};
