@@ -247,6 +247,14 @@ static bool is_times_one(struct str s)
     return s.len == at + 2 * len + 2 + n && !memcmp(s.data + at, comma + 2, len);
 }
 
+// Whether the lines differ in that one adds 0 and the other subtracts it.
+static bool is_plus_none(struct str a, struct str b)
+{
+    return a.len == b.len && a.len > 8 && !memcmp(a.data + a.len - 4, ", 0;", 4) &&
+           ((begins(a, "add.") && begins(b, "sub.")) || (begins(a, "sub.") && begins(b, "add."))) &&
+           !memcmp(a.data + 4, b.data + 4, a.len - 4);
+}
+
 bool effects_are_none(struct str text, struct str changed, size_t where)
 {
     struct code *a = malloc(sizeof *a), *b = malloc(sizeof *b);
@@ -259,7 +267,9 @@ bool effects_are_none(struct str text, struct str changed, size_t where)
         find_live(b);
         const bool removed = b->n < a->n;
         none = i >= 0 && (is_idle(a, i) || is_same_again(a, i, 0)) && (removed || (j >= 0 && is_idle(b, j)));
-        none = none || (i >= 0 && removed && is_times_one(a->lines[i].text));
+        if (i >= 0 && is_times_one(a->lines[i].text))
+            none = none || removed || (j >= 0 && is_idle(b, j));
+        none = none || (i >= 0 && j >= 0 && is_plus_none(a->lines[i].text, b->lines[j].text));
     }
     free(a);
     free(b);

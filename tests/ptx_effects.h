@@ -1,7 +1,7 @@
 // Tells that a change of a kernel's text cannot have an effect, so that tests which must detect changes do not count it:
 //   - an instruction that only writes registers which nothing reads before they are written again (places of threads are
 //     computed again and again, and not all of them are used each time);
-//   - a product with 1 that is left out;
+//   - a product with 1 that is left out, or 0 that is subtracted and not added;
 //   - an instruction that writes what its register has already: a constant, or what follows from the thread's number, by
 //     the only line that ever writes that register.
 // All are told from the text alone: the first of them by the liveness of registers along all branches.
