@@ -142,8 +142,10 @@ static size_t change_number(char *text, size_t size, struct mutate_span line, ui
     struct mutate_span old = found[mutate_below(state, n)];
     char word[LONGEST];
     long v = strtol(text + old.at, NULL, 10);
-    // A distance of a butterfly that is a power of two plus 1 gives an equally good butterfly.
-    bool up = v == 0 || (mutate_random(state) & 1 && !begins(text, line, "shfl.sync.bfly"));
+    // A distance of a butterfly that is a power of two plus 1 gives an equally good butterfly; who waits for more copies
+    // than it must gets the same.
+    bool up = v == 0 || (mutate_random(state) & 1 && !begins(text, line, "shfl.sync.bfly")) ||
+              begins(text, line, "cp.async.wait_group");
     long by = unit && v && v % (long)unit == 0 ? (long)unit : 1;
     snprintf(word, sizeof(word), "%ld", up ? v + by : v - by);
     return replace(text, size, old.at, old.len, word);

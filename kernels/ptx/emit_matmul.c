@@ -24,11 +24,11 @@ enum {
     STEP = 256,
     WARPS = 8,
     LANES_K = 16,
-    MAX_SIZE = 1 << 20,
     MANY_FROM = 24,
     HALVES_FROM = 9,
     SOME_UP_TO = 64,
-    GROUP_FROM = 4
+    GROUP_FROM = 4,
+    MANY_OUTPUTS = 128, // of a CTA on tensor cores
 };
 
 // Classes of experts with activations of 8 bits, by the average number of places of an expert, in quarters of a place; a
@@ -98,8 +98,8 @@ static int check(const struct ptx_matmul *m, struct error *err)
 {
     if (tile_check("matmul", m->type, m->n_in, err))
         return -1;
-    if (!m->n_out || m->n_out > MAX_SIZE)
-        return fail(err, E_GPU, "matmul: %u outputs: 1 to %d are possible", m->n_out, MAX_SIZE);
+    if (!m->n_out || m->n_out > PTX_OUTPUTS_MAX)
+        return fail(err, E_GPU, "matmul: %u outputs: 1 to %d are possible", m->n_out, PTX_OUTPUTS_MAX);
     bool few = m->rows == 1 || m->rows == 2 || m->rows == 4 || m->rows == 8, some = m->rows == 16 || m->rows == 32;
     bool wide = m->rows == PTX_WIDE_ROWS && can_be_wide(m);
     if (!few && m->rows != PTX_MANY_ROWS && !(some && on_tensor_cores(m)) && !wide)
@@ -125,7 +125,7 @@ static int check(const struct ptx_matmul *m, struct error *err)
         return fail(err, E_GPU, "matmul: groups of places that have gaps between them");
     if (m->scale && !m->n_used)
         return fail(err, E_GPU, "matmul: scales belong to experts");
-    return 0;
+    return ptx_matmul_check_sections(m, err);
 }
 
 // The class of experts: that of groups if they have enough rows each, on average, that sorting the rows into groups pays.
@@ -164,12 +164,20 @@ static uint32_t ctas_of(const struct ptx_matmul *m)
     return many && !(m->type == DT_Q6_K && m->target >= 100) ? 2 : 1;
 }
 
+uint32_t ptx_matmul_outputs(const struct ptx_matmul *m)
+{
+    const bool many = m->rows >= PTX_MANY_ROWS && (m->q8 || m->halves);
+    return many ? MANY_OUTPUTS : PTX_TILE_ROWS;
+}
+
 void ptx_matmul_entry(struct ptx *p, const struct ptx_matmul *m, uint32_t warps)
 {
     PTX_FILL(p, "\n// node $0: ", m->node);
     ptx_word(p, dtype_info[m->type].name);
     PTX_FILL(p, " weights: y[.][$0] = x[.][$1] * w[$0][$1]', $2 rows a CTA, x in ", m->n_out, m->n_in, m->rows);
     ptx_word(p, m->q8 ? "8 bits" : m->halves ? "16 bits" : "f32");
+    for (uint32_t i = 0; i < m->n_sections; i++)
+        PTX_FILL(p, "; y$0 of $1", i, m->sections[i].n_out);
     PTX_FILL(p,
              "\n"
              ".visible .entry matmul_$0(\n"
@@ -180,25 +188,28 @@ void ptx_matmul_entry(struct ptx *p, const struct ptx_matmul *m, uint32_t warps)
              "    .param .u64 residual,\n"
              "    .param .u64 ids,\n"
              "    .param .u64 scale,\n"
-             "    .param .u32 n_rows)\n"
-             ".maxntid $1, 1, 1\n"
-             ".minnctapersm $3\n"
+             "    .param .u32 n_rows",
+             m->node);
+    ptx_matmul_section_params(p, m);
+    PTX_FILL(p,
+             ")\n"
+             ".maxntid $0, 1, 1\n"
+             ".minnctapersm $2\n"
              "{\n"
              "    .reg .pred %in, %row_in, %more;\n"
              "    .reg .u32 %lane, %warp, %tile, %group, %rows, %row, %place, %expert, %index, %output;\n"
              "    .reg .u64 %w_tile, %offset, %pointer;\n"
-             "    .reg .u64 %px<$2>;\n"
-             "    mov.u32 %index, %tid.x;\n"
-             "    and.b32 %lane, %index, 31;\n"
-             "    shr.u32 %warp, %index, 5;\n"
-             "    mov.u32 %tile, %ctaid.x;\n"
-             "    mov.u32 %group, %ctaid.y;\n"
-             "    ld.param.u32 %rows, [n_rows];\n"
-             "    ld.param.u64 %w_tile, [w];\n"
-             "    cvta.to.global.u64 %w_tile, %w_tile;\n"
-             "    ld.param.u64 %px0, [x];\n"
-             "    cvta.to.global.u64 %px0, %px0;\n",
-             m->node, 32 * warps, MIN(m->rows, 8u), ctas_of(m));
+             "    .reg .u64 %px<$1>;\n",
+             32 * warps, MIN(m->rows, 8u), ctas_of(m));
+    ptx_matmul_section_regs(p, m);
+    PTX_LINES(p, "    mov.u32 %index, %tid.x;\n"
+                 "    and.b32 %lane, %index, 31;\n"
+                 "    shr.u32 %warp, %index, 5;\n");
+    ptx_matmul_find_section(p, m);
+    PTX_LINES(p, "    mov.u32 %group, %ctaid.y;\n"
+                 "    ld.param.u32 %rows, [n_rows];\n");
+    ptx_matmul_address(p, m, "%w_tile", "w");
+    PTX_LINES(p, PTX_ADDRESS_OF("%px0", "x"));
 }
 
 // Adds %expert times the bytes of a matrix to %w_tile. The product may exceed 32 bits.
@@ -328,15 +339,13 @@ void ptx_matmul_store(struct ptx *p, const struct ptx_matmul *m)
                      "    mad.wide.u32 %pointer, %expert, 4, %pointer;\n"
                      "    ld.global.f32 %term, [%pointer];\n"
                      "    mul.rn.f32 %sum, %sum, %term;\n");
-    if (m->bias)
-        PTX_LINES(p, "    ld.param.u64 %pointer, [bias];\n"
-                     "    cvta.to.global.u64 %pointer, %pointer;\n"
-                     "    mad.wide.u32 %pointer, %output, 4, %pointer;\n");
-    if (m->bias)
+    if (m->bias) {
+        ptx_matmul_address(p, m, "%pointer", "bias");
+        PTX_LINES(p, "    mad.wide.u32 %pointer, %output, 4, %pointer;\n");
         ptx_matmul_expert_bias(p, m);
-    if (m->bias)
         PTX_LINES(p, "    ld.global.f32 %term, [%pointer];\n"
                      "    add.rn.f32 %sum, %sum, %term;\n");
+    }
     if (m->residual)
         PTX_FILL(p,
                  "    ld.param.u64 %pointer, [residual];\n"
@@ -346,11 +355,10 @@ void ptx_matmul_store(struct ptx *p, const struct ptx_matmul *m)
                  "    ld.global.f32 %term, [%pointer];\n"
                  "    add.rn.f32 %sum, %sum, %term;\n",
                  m->residual_stride);
-    PTX_FILL(p,
-             "    ld.param.u64 %pointer, [y];\n"
-             "    cvta.to.global.u64 %pointer, %pointer;\n"
-             "    mad.wide.u32 %pointer, %row, $0, %pointer;\n",
-             m->y_stride);
+    ptx_matmul_address(p, m, "%pointer", "y");
+    PTX_LINES(p, "    mad.wide.u32 %pointer, %row, ");
+    ptx_matmul_put_stride(p, m, m->y_stride);
+    PTX_LINES(p, ", %pointer;\n");
     if (m->n_used)
         PTX_FILL(p, "    mad.wide.u32 %pointer, %place, $0, %pointer;\n", 4 * m->n_out);
     PTX_LINES(p, "    mad.wide.u32 %pointer, %output, 4, %pointer;\n"
@@ -365,9 +373,11 @@ void ptx_matmul_end(struct ptx *p, const struct ptx_matmul *m,
              "    // warp r has row r, a lane an output\n"
              "    .reg .f32 %sum, %term;\n"
              "    setp.ge.u32 %in, %warp, $0;\n"
-             "    @%in ret;\n"
-             "    mad.lo.u32 %output, %tile, 32, %lane;\n",
+             "    @%in ret;\n",
              m->rows);
+    if (m->n_sections)
+        ptx_matmul_find_section(p, m);
+    PTX_LINES(p, "    mad.lo.u32 %output, %tile, 32, %lane;\n");
     if (!m->n_used)
         PTX_FILL(p,
                  "    mad.lo.u32 %row, %group, $0, %warp;\n"
@@ -375,10 +385,7 @@ void ptx_matmul_end(struct ptx *p, const struct ptx_matmul *m,
                  "    @%in ret;\n",
                  m->rows);
     make_sum(p, m);
-    PTX_FILL(p,
-             "    setp.ge.u32 %in, %output, $0;\n"
-             "    @%in ret;\n",
-             m->n_out);
+    ptx_matmul_end_past(p, m);
     ptx_matmul_store(p, m);
     PTX_LINES(p, "    ret;\n"
                  "}\n");
@@ -610,16 +617,16 @@ int ptx_emit_matmul(struct ptx *p, const struct ptx_matmul *m, struct ptx_launch
 {
     if (check(m, err))
         return -1;
-    uint32_t warps = WARPS, outputs = PTX_TILE_ROWS;
+    uint32_t warps = WARPS;
     const bool wide = m->rows == PTX_WIDE_ROWS, ring = by_ring(m);
     if (wide)
-        outputs = ptx_matmul_wide(p, m);
+        ptx_matmul_wide(p, m);
     else if (m->halves && m->rows == PTX_MANY_ROWS)
-        outputs = ptx_matmul_half_many(p, m);
+        ptx_matmul_half_many(p, m);
     else if (m->halves)
         ptx_matmul_half_few(p, m);
     else if (m->rows == PTX_MANY_ROWS && m->q8)
-        outputs = ptx_matmul_mma(p, m);
+        ptx_matmul_mma(p, m);
     else if (m->rows == PTX_MANY_ROWS)
         ptx_matmul_tiled(p, m);
     else if (ring)
@@ -631,7 +638,7 @@ int ptx_emit_matmul(struct ptx *p, const struct ptx_matmul *m, struct ptx_launch
     else
         emit_f32(p, m);
     *launch = (struct ptx_launch){.entry = "matmul",
-                                  .grid = {ptx_tiles(m->n_out, outputs), 1, 1},
+                                  .grid = {ptx_matmul_ctas(m), 1, 1},
                                   .block = {32 * warps, 1, 1},
                                   .shared = wide   ? ptx_matmul_wide_bytes(m)
                                             : ring ? ptx_matmul_ring_bytes(m)

@@ -30,6 +30,10 @@
 
 enum { PTX_TILE_ROWS = 32, PTX_MANY_ROWS = 64, PTX_WIDE_ROWS = 128 };
 enum {
+    PTX_SECTIONS = 4,
+    PTX_OUTPUTS_MAX = 1 << 20
+}; // the most products that one launch computes, and the most outputs
+enum {
     PTX_GROUP_EXPERTS = 4096,
     PTX_GROUP_LEAST = 8
 }; // the most experts that ptx_emit_group sorts by, the smallest group
@@ -52,10 +56,17 @@ int ptx_tiles_bytes(enum dtype type, uint32_t n_in, uint32_t n_out, size_t *byte
 // ids[row][j]. Parameters of the kernel, 8 bytes each except for the last one: x, w, y, bias (f32 [n_out], with experts
 // [n_experts][n_out]), residual (f32 rows),
 // ids (int32), scale (f32 [n_experts]), and .u32 n_rows. y may be the same memory as the residual.
+//
+// A joined product is several products of the same rows of x in one launch (emit_matmul_joined.c), each of which is a
+// section. It has no residual and no experts, and w, y and bias of the second section and of those behind it are
+// further parameters after n_rows: w1, y1, bias1, w2 and so on. All sections have a bias or none has.
+struct ptx_section {
+    uint32_t n_out, y_stride;
+};
 struct ptx_matmul {
     uint32_t node; // of the graph, for comments and the entry's name: matmul_NODE
     enum dtype type;
-    uint32_t n_in, n_out; // 1 to 2^20
+    uint32_t n_in, n_out; // 1 to PTX_OUTPUTS_MAX; of a joined product n_out is the sum of the sections'
     // The class: the rows of x that a CTA processes, 1, 2, 4 or 8 (with q8 also 16 and 32), PTX_MANY_ROWS, or PTX_WIDE_ROWS;
     // ptx_has_class tells which there are. Experts have classes of 1, of PTX_MANY_ROWS and with q8 of 8, 16 and 32. Every
     // class gives the right result for any n_rows; too large a class wastes time, too small a class reads the weights again.
@@ -72,6 +83,9 @@ struct ptx_matmul {
     // unless x_part is 0, and y_stride is n_used * 4 * n_out.
     uint32_t n_used, n_experts, x_part, ids_stride;
     bool x_shared; // x is one row of float32 in shared memory, inside a fused kernel
+    // Of a joined product 2 to PTX_SECTIONS; 0: a single product. y_stride is that of the first section.
+    uint32_t n_sections;
+    struct ptx_section sections[PTX_SECTIONS];
 };
 int ptx_emit_matmul(struct ptx *p, const struct ptx_matmul *m, struct ptx_launch *launch, struct error *err);
 // Whether a class of `rows` (1 to 32, PTX_MANY_ROWS, PTX_WIDE_ROWS) serves this product on a GPU whose thread blocks have up

@@ -301,12 +301,15 @@ static void many_sources(struct ptx *p, const struct ptx_matmul *m)
 // and of rows 32 * (warp % 2) + g of the activations.
 static void many_fragments(struct ptx *p, const struct ptx_matmul *m)
 {
-    PTX_FILL(p,
+    PTX_LINES(p,
              "    shr.u32 %wm, %warp, 1;\n"
              "    and.b32 %wn, %warp, 1;\n"
              "    mad.lo.u32 %index, %tile, 4, %wm;\n"
-             "    min.u32 %index, %index, $0;\n"
-             "    mad.wide.u32 %pa, %index, $1, %w_tile;\n"
+             "    min.u32 %index, %index, ");
+    ptx_matmul_put_last_tile(p, m);
+    PTX_FILL(p,
+             ";\n"
+             "    mad.wide.u32 %pa, %index, $0, %w_tile;\n"
              "    mad.wide.u32 %pa, %t, 512, %pa;\n"
              "    mad.wide.u32 %pa, %g, 16, %pa;\n"
              "    mov.u32 %index, stages;\n"
@@ -317,7 +320,7 @@ static void many_fragments(struct ptx *p, const struct ptx_matmul *m)
              "    shl.b32 %row, %row, 6;\n"
              "    xor.b32 %take0, %take0, %row;\n"
              "    xor.b32 %take1, %take0, 64;\n",
-             ptx_tiles(m->n_out, PTX_TILE_ROWS) - 1, (uint32_t)tile_bytes(m->type, m->n_in));
+             (uint32_t)tile_bytes(m->type, m->n_in));
     for (uint32_t i = 0; i < 32; i++)
         PTX_FILL(p,
                  "    mov.f32 %acc$0, 0f00000000;\n"
@@ -448,7 +451,7 @@ static void scale_rows(struct ptx *p)
     }
 }
 
-uint32_t ptx_matmul_half_many(struct ptx *p, const struct ptx_matmul *m)
+void ptx_matmul_half_many(struct ptx *p, const struct ptx_matmul *m)
 {
     many_head(p, m);
     many_sources(p, m);
@@ -457,5 +460,4 @@ uint32_t ptx_matmul_half_many(struct ptx *p, const struct ptx_matmul *m)
     if (m->type == DT_F16)
         scale_rows(p);
     ptx_mma_store(p, m);
-    return OUTPUTS;
 }

@@ -62,16 +62,19 @@ static void sources(struct ptx *p, const struct ptx_matmul *m)
     ptx_matmul_many_group(p, m);
     ptx_matmul_many_weights(p, m);
     PTX_FILL(p,
-             "    mov.u32 %base, $2;\n"
+             "    mov.u32 %base, $0;\n"
              "    shr.u32 %wm, %warp, 1;\n"
              "    and.b32 %wn, %warp, 1;\n"
              "    shr.u32 %g, %lane, 2;\n"
              "    and.b32 %t, %lane, 3;\n"
              "    mad.lo.u32 %index, %tile, 4, %wm;\n"
-             "    min.u32 %index, %index, $0;\n"
-             "    mad.wide.u32 %w_tile, %index, $1, %w_tile;\n",
-             ptx_tiles(m->n_out, PTX_TILE_ROWS) - 1, (uint32_t)tile_bytes(m->type, m->n_in),
+             "    min.u32 %index, %index, ",
              ptx_mma_form(m) == MMA_FLOATS ? MMA_M_BITS : 0);
+    ptx_matmul_put_last_tile(p, m);
+    PTX_FILL(p,
+             ";\n"
+             "    mad.wide.u32 %w_tile, %index, $0, %w_tile;\n",
+             (uint32_t)tile_bytes(m->type, m->n_in));
     ptx_mma_put_at(p, m);
     PTX_LINES(p, "    mad.lo.u32 %index, %warp, 32, %lane;\n"
                  "    shr.u32 %part, %index, 2;\n");
@@ -522,10 +525,12 @@ static void store_one(struct ptx *p, const struct ptx_matmul *m, uint32_t i, uin
                  "    @%whole$1 ld.global.f32 %term, [%at];\n"
                  "    @%whole$1 add.rn.f32 %y$0, %y$0, %term;\n",
                  at, i, m->residual_stride);
+    PTX_FILL(p, "    mad.wide.u32 %at, %row$0, ", i);
+    ptx_matmul_put_stride(p, m, m->n_used ? 4 * m->n_out : m->y_stride);
     PTX_FILL(p,
-             "    mad.wide.u32 %at, %row$1, $2, %y_out;\n"
+             ", %y_out;\n"
              "    @%whole$1 st.global.f32 [%at], %y$0;\n",
-             at, i, m->n_used ? 4 * m->n_out : m->y_stride);
+             at, i);
 }
 
 // Sets the numbers of the lane's rows, of which each tile of 8 rows has two, %row0 and so on: half of the CTA's rows times
@@ -544,10 +549,10 @@ static void store_rows(struct ptx *p, const struct ptx_matmul *m)
                  "    bfe.u32 %g, %index, 2, 3;\n"
                  "    bfe.u32 %wn, %index, 5, 1;\n"
                  "    shr.u32 %wm, %index, 6;\n"
-                 "    mov.u32 %tile, %ctaid.x;\n"
                  "    mul.lo.u32 %place, %wn, $1;\n"
                  "    mad.lo.u32 %place, %t, 2, %place;\n",
              n, 4 * n);
+    ptx_matmul_find_section(p, m);
     ptx_matmul_many_group(p, m);
     for (uint32_t i = 0; i < n; i++) {
         PTX_FILL(p, "    add.u32 %index, %place, $0;\n", i / 2 * 8 + i % 2);
@@ -568,14 +573,12 @@ void ptx_mma_store(struct ptx *p, const struct ptx_matmul *m)
              "    mad.lo.u32 %output, %wm, 32, %output;\n",
              OUTPUTS);
     for (uint32_t o = 0; o < 4; o++) {
-        PTX_FILL(p,
-                 "    setp.ge.u32 %in, %output, $0;\n"
-                 "    @%in ret;\n"
-                 PTX_ADDRESS_OF("%y_out", "y")
-                 "    mad.wide.u32 %y_out, %output, 4, %y_out;\n",
-                 m->n_out);
+        ptx_matmul_end_past(p, m);
+        ptx_matmul_address(p, m, "%y_out", "y");
+        PTX_LINES(p, "    mad.wide.u32 %y_out, %output, 4, %y_out;\n");
         if (m->bias) {
-            PTX_LINES(p, PTX_ADDRESS_OF("%pointer", "bias") "    mad.wide.u32 %pointer, %output, 4, %pointer;\n");
+            ptx_matmul_address(p, m, "%pointer", "bias");
+            PTX_LINES(p, "    mad.wide.u32 %pointer, %output, 4, %pointer;\n");
             ptx_matmul_expert_bias(p, m);
             PTX_LINES(p, "    ld.global.f32 %bias, [%pointer];\n");
         }
@@ -591,7 +594,7 @@ void ptx_mma_store(struct ptx *p, const struct ptx_matmul *m)
                  "}\n");
 }
 
-uint32_t ptx_matmul_mma(struct ptx *p, const struct ptx_matmul *m)
+void ptx_matmul_mma(struct ptx *p, const struct ptx_matmul *m)
 {
     const struct ptx_bytes *b = ptx_bytes_of(m->type);
     head(p, m);
@@ -620,5 +623,4 @@ uint32_t ptx_matmul_mma(struct ptx *p, const struct ptx_matmul *m)
              "    @%more bra BLOCK;\n",
              2 * tile_units(m->type, m->n_in));
     ptx_mma_store(p, m);
-    return OUTPUTS;
 }

@@ -11,8 +11,32 @@
 // Emits the entry with its parameters. It sets %lane, %warp, %tile (ctaid.x), %group (ctaid.y), %rows (n_rows),
 // %w_tile and %px0.
 void ptx_matmul_entry(struct ptx *p, const struct ptx_matmul *m, uint32_t warps);
+// The outputs that a CTA computes.
+uint32_t ptx_matmul_outputs(const struct ptx_matmul *m);
 // Sets %px<r> to row r of the CTA's rows of x (past the end: to the last row), and %w_tile to the CTA's tile.
 void ptx_matmul_sources(struct ptx *p, const struct ptx_matmul *m);
+
+// ---- sections of a joined product (emit_matmul_joined.c), and the one of a single product
+
+// Checks the sections of a joined product.
+int ptx_matmul_check_sections(const struct ptx_matmul *m, struct error *err);
+// The tiles of CTAs of all sections: grid[0].
+uint32_t ptx_matmul_ctas(const struct ptx_matmul *m);
+// Emit the parameters and the registers of a joined product; nothing for a single one.
+void ptx_matmul_section_params(struct ptx *p, const struct ptx_matmul *m);
+void ptx_matmul_section_regs(struct ptx *p, const struct ptx_matmul *m);
+// Sets %tile to the CTA's number in its section, and what the functions below read. May be emitted again, so that no
+// registers hold this in a loop.
+void ptx_matmul_find_section(struct ptx *p, const struct ptx_matmul *m);
+// Sets a register to the address of w, y or bias of the section.
+void ptx_matmul_address(struct ptx *p, const struct ptx_matmul *m, const char *reg, const char *name);
+// Ends a thread whose %output is none of the section's.
+void ptx_matmul_end_past(struct ptx *p, const struct ptx_matmul *m);
+// Write an operand, a number or a register: the outputs of the section, the number of its last tile of 32 outputs, and the
+// bytes from one row of its y to the next, where the rows of a single product are `stride` apart.
+void ptx_matmul_put_n_out(struct ptx *p, const struct ptx_matmul *m);
+void ptx_matmul_put_last_tile(struct ptx *p, const struct ptx_matmul *m);
+void ptx_matmul_put_stride(struct ptx *p, const struct ptx_matmul *m, uint32_t stride);
 
 // ---- many rows: a CTA has PTX_MANY_ROWS rows of x, or places of one expert
 
@@ -58,12 +82,11 @@ void ptx_matmul_first_unit(struct ptx *p, const struct ptx_matmul *m);
 
 // Emits the whole kernel for 8-bit activations and few rows. Returns the number of warps of a CTA.
 uint32_t ptx_matmul_q8(struct ptx *p, const struct ptx_matmul *m);
-// Emits the whole kernel for 8-bit activations and many rows on tensor cores, with 256 threads per CTA. Returns the
-// number of outputs of a CTA.
-uint32_t ptx_matmul_mma(struct ptx *p, const struct ptx_matmul *m);
+// Emits the whole kernel for 8-bit activations and many rows on tensor cores, with 256 threads per CTA.
+void ptx_matmul_mma(struct ptx *p, const struct ptx_matmul *m);
 // Emits the whole kernel for 8-bit activations and the class PTX_WIDE_ROWS on tensor cores, with 256 threads per CTA.
-// Returns the number of outputs of a CTA. ptx_matmul_wide_bytes returns its shared memory, all of which is dynamic.
-uint32_t ptx_matmul_wide(struct ptx *p, const struct ptx_matmul *m);
+// ptx_matmul_wide_bytes returns its shared memory, all of which is dynamic.
+void ptx_matmul_wide(struct ptx *p, const struct ptx_matmul *m);
 uint32_t ptx_matmul_wide_bytes(const struct ptx_matmul *m);
 // Emits the whole kernel for 8-bit activations and a class of 8, 16 or 32 rows on tensor cores, with 32 outputs per CTA.
 // Returns the number of warps of a CTA.
@@ -74,10 +97,9 @@ void ptx_matmul_ring(struct ptx *p, const struct ptx_matmul *m);
 uint32_t ptx_matmul_ring_bytes(const struct ptx_matmul *m);
 // Stores %sum (.f32), the complete sum of output %output of row %row, with bias, residual and scale. Needs %term (.f32).
 void ptx_matmul_store(struct ptx *p, const struct ptx_matmul *m);
-// Emit the whole kernels for activations of 16 bits, with 256 threads per CTA: for up to 8 rows and 32 outputs; and for
-// many rows, which returns the number of outputs of a CTA.
+// Emit the whole kernels for activations of 16 bits, with 256 threads per CTA: for up to 8 rows, and for many.
 void ptx_matmul_half_few(struct ptx *p, const struct ptx_matmul *m);
-uint32_t ptx_matmul_half_many(struct ptx *p, const struct ptx_matmul *m);
+void ptx_matmul_half_many(struct ptx *p, const struct ptx_matmul *m);
 // The products of one tile with up to 8 rows of 16 bits, as far as they are the chain that has the warp's number (0 to 7).
 // Input: the tile at %w_tile; %pb (.u64), the row of the lane's column %g, in shared memory with x_shared, which is
 // changed; %has, whether the column has a row; %g = %lane / 4, %t = %lane % 4. Output: %acc0 to %acc7, the sums of outputs

@@ -372,14 +372,11 @@ static void rounds(struct ptx *p, const struct ptx_matmul *m)
 static void end(struct ptx *p, const struct ptx_matmul *m)
 {
     find_totals(p, m);
-    PTX_FILL(p,
-             "    .reg .f32 %term;\n"
-             "    mov.u32 %tile, %ctaid.x;\n"
-             "    ld.param.u32 %rows, [n_rows];\n"
-             "    mad.lo.u32 %output, %tile, 32, %lane;\n"
-             "    setp.ge.u32 %in, %output, $0;\n"
-             "    @%in ret;\n",
-             m->n_out);
+    ptx_matmul_find_section(p, m);
+    PTX_LINES(p, "    .reg .f32 %term;\n"
+                 "    ld.param.u32 %rows, [n_rows];\n"
+                 "    mad.lo.u32 %output, %tile, 32, %lane;\n");
+    ptx_matmul_end_past(p, m);
     for (uint32_t i = 0; i < tiles_of(m); i++) {
         PTX_FILL(p,
                  "    {\n"

@@ -504,13 +504,12 @@ static void end(struct ptx *p, const struct ptx_matmul *m)
     struct ptx_matmul places = *m;
     places.n_used = m->n_used ? 1 : 0;
     places.y_stride = m->n_used ? 4 * m->n_out : m->y_stride;
-    PTX_FILL(p,
-             "    .reg .f32 %term;\n"
-             "    mad.lo.u32 %output, %tile, 32, %lane;\n"
-             "    setp.ge.u32 %in, %output, $0;\n"
-             "    @%in ret;\n"
-             "    mov.u32 %place, 0;\n",
-             m->n_out);
+    if (m->n_sections)
+        ptx_matmul_find_section(p, m);
+    PTX_LINES(p, "    .reg .f32 %term;\n"
+                 "    mad.lo.u32 %output, %tile, 32, %lane;\n");
+    ptx_matmul_end_past(p, m);
+    PTX_LINES(p, "    mov.u32 %place, 0;\n");
     first_row(p, m);
     for (uint32_t i = 0; i < each; i++) {
         PTX_FILL(p,

@@ -283,16 +283,18 @@ static void store(struct ptx *p, const struct ptx_matmul *m, uint32_t at)
                  "    @%whole0 ld.global.f32 %l1, [%pointer];\n"
                  "    @%whole0 add.rn.f32 %l0, %l0, %l1;\n",
                  m->residual_stride);
-    PTX_FILL(p,
-             "    mad.wide.u32 %pointer, %row0, $0, %y_out;\n"
-             "    @%whole0 st.global.f32 [%pointer], %l0;\n",
-             m->n_used ? 4 * m->n_out : m->y_stride);
+    PTX_LINES(p, "    mad.wide.u32 %pointer, %row0, ");
+    ptx_matmul_put_stride(p, m, m->n_used ? 4 * m->n_out : m->y_stride);
+    PTX_LINES(p, ", %y_out;\n"
+                 "    @%whole0 st.global.f32 [%pointer], %l0;\n");
 }
 
 // Sets the addresses at which sums are exchanged, and what the stores need. A lane beyond the outputs reads nothing.
 static void end_places(struct ptx *p, const struct ptx_matmul *m)
 {
-    PTX_FILL(p,
+    if (m->n_sections)
+        ptx_matmul_find_section(p, m);
+    PTX_LINES(p,
              "    .reg .f32 %l<16>, %bias, %factor;\n"
              "    .reg .u64 %y_out, %residual;\n"
              "    mov.u32 %take, step;\n"
@@ -302,18 +304,19 @@ static void end_places(struct ptx *p, const struct ptx_matmul *m)
              "    mad.lo.u32 %take, %warp, 128, %take;\n"
              "    mad.lo.u32 %take, %lane, 4, %take;\n"
              "    mad.lo.u32 %output, %tile, 32, %lane;\n"
-             "    setp.lt.u32 %there, %output, $0;\n"
-             PTX_ADDRESS_OF("%y_out", "y")
-             "    mad.wide.u32 %y_out, %output, 4, %y_out;\n",
-             m->n_out);
+             "    setp.lt.u32 %there, %output, ");
+    ptx_matmul_put_n_out(p, m);
+    PTX_LINES(p, ";\n");
+    ptx_matmul_address(p, m, "%y_out", "y");
+    PTX_LINES(p, "    mad.wide.u32 %y_out, %output, 4, %y_out;\n");
     if (m->scale)
         PTX_LINES(p, PTX_ADDRESS_OF("%pointer", "scale")
                      "    mad.wide.u32 %pointer, %expert, 4, %pointer;\n"
                      "    ld.global.f32 %factor, [%pointer];\n");
     if (m->bias) {
-        PTX_LINES(p, "    mov.f32 %bias, 0f00000000;\n"
-                     PTX_ADDRESS_OF("%pointer", "bias")
-                     "    mad.wide.u32 %pointer, %output, 4, %pointer;\n");
+        PTX_LINES(p, "    mov.f32 %bias, 0f00000000;\n");
+        ptx_matmul_address(p, m, "%pointer", "bias");
+        PTX_LINES(p, "    mad.wide.u32 %pointer, %output, 4, %pointer;\n");
         ptx_matmul_expert_bias(p, m);
         PTX_LINES(p, "    @%there ld.global.f32 %bias, [%pointer];\n");
     }

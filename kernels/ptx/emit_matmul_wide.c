@@ -115,15 +115,18 @@ static void sources(struct ptx *p, const struct ptx_matmul *m)
     ptx_matmul_many_group(p, m);
     places(p, PLACE | WM);
     PTX_FILL(p,
-             "    mov.u32 %base, $2;\n"
+             "    mov.u32 %base, $0;\n"
              "    mad.lo.u32 %index, %tile, 4, %wm;\n"
-             "    min.u32 %index, %index, $0;\n"
-             "    mad.wide.u32 %w_tile, %index, $1, %w_tile;\n"
+             "    min.u32 %index, %index, ",
+             ptx_scales_are_floats(m) ? MMA_M_BITS : 0);
+    ptx_matmul_put_last_tile(p, m);
+    PTX_FILL(p,
+             ";\n"
+             "    mad.wide.u32 %w_tile, %index, $0, %w_tile;\n"
              "    and.b32 %index, %place, 63;\n"
              "    mad.wide.u32 %from_raw, %index, 16, %w_tile;\n"
              "    shr.u32 %pair, %place, 1;\n",
-             ptx_tiles(m->n_out, PTX_TILE_ROWS) - 1, (uint32_t)tile_bytes(m->type, m->n_in),
-             ptx_scales_are_floats(m) ? MMA_M_BITS : 0);
+             (uint32_t)tile_bytes(m->type, m->n_in));
     ptx_matmul_many_row(p, m, "%pair");
 }
 
@@ -474,7 +477,7 @@ static void end_block(struct ptx *p, const struct ptx_matmul *m)
     PTX_LINES(p, "    }\n");
 }
 
-uint32_t ptx_matmul_wide(struct ptx *p, const struct ptx_matmul *m)
+void ptx_matmul_wide(struct ptx *p, const struct ptx_matmul *m)
 {
     head(p, m);
     sources(p, m);
@@ -505,5 +508,4 @@ uint32_t ptx_matmul_wide(struct ptx *p, const struct ptx_matmul *m)
              "    @%more bra HALF;\n",
              2 * tile_units(m->type, m->n_in));
     ptx_mma_store(p, m);
-    return OUTPUTS;
 }

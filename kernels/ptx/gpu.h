@@ -125,8 +125,11 @@ void gpu_tuner_close(struct gpu *g);
 // The class of rows that serves this number of rows: the one that was measured to be the fastest. If none was: that of
 // ptx_matmul_rows; or, where the machine's options ask for a variant above 0, PTX_WIDE_ROWS for so many rows and more.
 uint32_t gpu_class_of(const struct gpu *g, const struct ptx_matmul *m, uint32_t rows);
-// Measures the classes of a product, whose weights are at `tiles`, unless that was done before or no time is left for it.
-int gpu_tune(struct gpu *g, const struct ptx_matmul *m, uint64_t tiles, uint32_t rows, struct error *err);
+// Measures the classes of a product, whose weights are at `tiles`, those of each section if it is a joined product, unless
+// that was done before or no time is left for it. A joined product is measured as a whole, and counts as one with the
+// outputs of all of its sections.
+int gpu_tune(struct gpu *g, const struct ptx_matmul *m, const uint64_t tiles[PTX_SECTIONS], uint32_t rows,
+             struct error *err);
 // Does this for all products of the plan's list for any number of rows, and adds the kernels that were chosen. All weights
 // are on the card by then, so that the memory for measuring takes no room from them.
 struct plan;
@@ -241,8 +244,11 @@ struct plan {
     struct program program;
     struct fusion *fusion; // how the list of one row is fused
     struct tensor **into;  // [program.n] the sum that the epilogue of a product computes; NULL: none
-    bool *tapped;          // [program.n] whether a tap reads the node
-    uint64_t values;       // GPU memory of all values
+    // [program.n] the first of the products that the list for any number of rows computes in one launch with this one; NULL:
+    // a launch of its own
+    const struct tensor **first;
+    bool *tapped;    // [program.n] whether a tap reads the node
+    uint64_t values; // GPU memory of all values
     size_t values_bytes;
     bool padded;     // a step had fewer rows than its bucket, and the values were zeroed for it
     uint64_t *owned; // GPU memory that is freed with the plan
@@ -290,6 +296,16 @@ struct ptx_elements gpu_elements_of(const struct tensor *n);
 struct ptx_route gpu_route_of(const struct tensor *n);
 struct ptx_slice gpu_slice_of(const struct tensor *n);
 struct ptx_join gpu_join_of(const struct tensor *n);
+// Chooses the products that share a launch (gpu_join.c): sets p->first.
+void gpu_join(struct plan *p);
+// Makes a launch that of a joined product: adds the sections behind the first, which is the product n, to m, and what they
+// need to the launch, whose other arguments are there. Does nothing if n has a launch of its own.
+int gpu_join_sections(struct plan *p, struct gpu_launch *l, const struct tensor *n, struct ptx_matmul *m,
+                      struct error *err);
+// The i-th product of the launch that computes the product n first: n, those joined with it, and then NULL.
+const struct tensor *gpu_joined(const struct plan *p, const struct tensor *n, int i);
+// The addresses of the weights of a product's launch, of each section.
+void gpu_tiles_of(const struct gpu_launch *l, uint64_t tiles[PTX_SECTIONS]);
 // Whether n, of class ELEMENT, takes some columns of its second source; and the address of the first of them.
 bool gpu_takes_part(const struct tensor *n);
 uint64_t gpu_second(const struct plan *p, const struct tensor *n);

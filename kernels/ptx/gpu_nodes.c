@@ -639,13 +639,16 @@ static int product(struct plan *p, struct tensor *n, const struct tensor *residu
     if (s.matmul.scale ? gpu_add_floats(p, l, w->scale, w->ne[2], err) : (gpu_add_arg(l, ARG_ADDRESS, 0), 0))
         return -1;
     gpu_add_arg(l, ARG_N_ROWS, 0);
+    if (gpu_join_sections(p, l, n, &s.matmul, err))
+        return -1;
     const struct ptx_matmul m = s.matmul;
     return add_classes(p, l, &m, &s, err);
 }
 
 static int do_matmul(struct plan *p, struct tensor *n, struct error *err)
 {
-    return p->into[n->id] ? 0 : product(p, n, NULL, n, err);
+    const bool joined = p->list == &p->lists[GPU_ANY_ROWS] && p->first[n->id] && p->first[n->id] != n;
+    return p->into[n->id] || joined ? 0 : product(p, n, NULL, n, err);
 }
 
 // If one term of the sum is a product that nothing else reads, the product's kernel adds the other term.
@@ -661,10 +664,12 @@ static int do_add(struct plan *p, struct tensor *n, struct error *err)
 static int tune_launch(struct plan *p, struct gpu_launch *l, struct error *err)
 {
     const int most = p->max_rows[l->rows];
+    uint64_t tiles[PTX_SECTIONS];
+    gpu_tiles_of(l, tiles);
     for (int rows = 1, before = 0; before < most; before = rows, rows = gpu_bucket_of(rows + 1, INT32_MAX)) {
         const uint32_t bucket = (uint32_t)MIN(rows, most);
         struct gpu_spec s = {.kind = GPU_MATMUL, .matmul = l->matmul};
-        if (gpu_tune(p->gpu, &l->matmul, l->args[1].at, bucket, err))
+        if (gpu_tune(p->gpu, &l->matmul, tiles, bucket, err))
             return -1;
         s.matmul.rows = matmul_class(p, &l->matmul, bucket);
         if (!has_class(l, s.matmul.rows) && gpu_add_kernel(p, l, &s, s.matmul.rows, err))

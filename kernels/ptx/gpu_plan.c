@@ -99,14 +99,15 @@ static size_t value_bytes(const struct plan *p, const struct tensor *n)
     return align_up(row * (size_t)p->max_rows[n->rows], VALUE_ALIGN);
 }
 
-// Returns the lowest offset at which the value of node `id` overlaps no earlier value that is read at position `id` or
-// later. last: [n] position of the last reader of each value.
+// Returns the lowest offset at which the value of node `id` overlaps no earlier value that is read when it is written or
+// later: at position `id`, or at that of the launch which computes it. last: [n] position of the last reader of each value.
 static size_t find_offset(const struct plan *p, int id, const int *last)
 {
+    const int from = p->first[id] ? p->first[id]->id : id;
     size_t at = 0, size = value_bytes(p, p->program.nodes[id]);
     for (int i = 0; size && i < id; i++) {
         size_t bytes = value_bytes(p, p->program.nodes[i]);
-        if (!bytes || last[i] < id || p->list->offsets[i] + bytes <= at || at + size <= p->list->offsets[i])
+        if (!bytes || last[i] < from || p->list->offsets[i] + bytes <= at || at + size <= p->list->offsets[i])
             continue;
         at = p->list->offsets[i] + bytes;
         i = -1;
@@ -140,15 +141,18 @@ static int lay_out(struct plan *p, struct error *err)
     size_t n = (size_t)g->n;
     int *readers = ARENA_ARRAY(&p->arena, int, n), *last = ARENA_ARRAY(&p->arena, int, n);
     p->into = ARENA_ARRAY(&p->arena, struct tensor *, n);
+    p->first = ARENA_ARRAY(&p->arena, const struct tensor *, n);
     p->tapped = ARENA_ARRAY(&p->arena, bool, n);
     p->list->offsets = ARENA_ARRAY(&p->arena, size_t, n);
-    if (!readers || !last || !p->into || !p->tapped || !p->list->offsets)
+    if (!readers || !last || !p->into || !p->first || !p->tapped || !p->list->offsets)
         return fail(err, E_MEMORY, "no memory for a plan of %d nodes", g->n);
     if (mark_taps(p, err))
         return -1;
     find_readers(p, readers, last);
     join_sums(p, readers);
     find_readers(p, readers, last);
+    if (!p->options.taps) // taps are shown a value when its node has been launched
+        gpu_join(p);
     for (int i = 0; i < g->n; i++) {
         p->list->offsets[i] = find_offset(p, i, last);
         p->values_bytes = MAX(p->values_bytes, p->list->offsets[i] + value_bytes(p, g->nodes[i]));
@@ -265,11 +269,16 @@ void gpu_plan_free(struct machine *m, struct plan *p)
     free(p);
 }
 
-static void print_list(const struct gpu_list *list, struct text *out)
+static void print_list(const struct plan *p, const struct gpu_list *list, struct text *out)
 {
     for (int i = 0; i < list->n_launches; i++) {
         const struct gpu_launch *l = &list->launches[i];
-        text_print(out, "%5d  %-28s", i, l->node->name);
+        if (l->matmul.n_sections) // the names of all sections
+            text_print(out, "%5d  %s", i, l->node->name);
+        else
+            text_print(out, "%5d  %-28s", i, l->node->name);
+        for (uint32_t s = 1; s < l->matmul.n_sections; s++)
+            text_print(out, " + %s", gpu_joined(p, l->node, (int)s)->name);
         for (int k = 0; k < l->n_kernels; k++)
             text_print(out, " %s, %u rows a CTA of %u threads;", l->kernels[k]->launch.entry, l->classes[k],
                        l->kernels[k]->launch.block[0]);
@@ -309,11 +318,11 @@ void gpu_print(const struct plan *p, struct text *out)
         "%d nodes (%d dead and %d common ones dropped), %d launches, %d kernels on the card, %zu bytes of values\n",
         p->program.n, p->program.n_dead, p->program.n_common, p->lists[GPU_ANY_ROWS].n_launches, p->gpu->n_kernels,
         p->values_bytes);
-    print_list(&p->lists[GPU_ANY_ROWS], out);
+    print_list(p, &p->lists[GPU_ANY_ROWS], out);
     if (!p->lists[GPU_ONE_ROW].n_launches)
         return;
     text_print(out, "one row: %d launches", p->lists[GPU_ONE_ROW].n_launches);
     print_layers(&p->lists[GPU_ONE_ROW], out);
     text_print(out, "\n");
-    print_list(&p->lists[GPU_ONE_ROW], out);
+    print_list(p, &p->lists[GPU_ONE_ROW], out);
 }

@@ -24,6 +24,18 @@ static const struct tensor *owner(const struct plan *p, const struct gpu_launch 
     return g->node;
 }
 
+// Adds the time of a launch. That of a joined product is divided by the outputs of its sections.
+static void add_time(struct plan *p, const struct gpu_launch *g, double ns)
+{
+    const uint32_t n = MAX(g->matmul.n_sections, 1u);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct tensor *node = n > 1 ? gpu_joined(p, g->node, (int)i) : owner(p, g);
+        struct node_time *t = &p->times[node->id];
+        const double part = n > 1 ? (double)g->matmul.sections[i].n_out / g->matmul.n_out : 1;
+        *t = (struct node_time){node, t->calls + 1, t->ns + ns * part};
+    }
+}
+
 int gpu_profile_launch(struct plan *p, const struct gpu_launch *g, const int rows[ROWS_KINDS], struct error *err)
 {
     struct driver *d = p->gpu->driver;
@@ -35,9 +47,7 @@ int gpu_profile_launch(struct plan *p, const struct gpu_launch *g, const int row
             return -1;
     if (driver_mark(d, 1, err) || driver_between(d, &seconds, err))
         return -1;
-    const struct tensor *node = owner(p, g);
-    struct node_time *t = &p->times[node->id];
-    *t = (struct node_time){node, t->calls + 1, t->ns + seconds * 1e9 / p->repeats};
+    add_time(p, g, seconds * 1e9 / p->repeats);
     return 0;
 }
 

@@ -10,6 +10,8 @@
 // A step of one row has variants of its fused kernels (emit_fused.h), which differ in how launches share the card. So a
 // whole step is measured, with each variant in all of its kernels. A plan is found again by a hash of their texts.
 //
+// A joined product (emit_matmul_joined.c) is measured as a whole, and counts as one with the outputs of all of its sections.
+//
 // A line of the file is a choice: the type of the weights, n_in, n_out, the form of the activations, the rows, the class,
 // and its microseconds. Of a step the type is "step", n_in and n_out are the halves of the hash, and the class is the number
 // of the variant. Lines that do not read like this, or name a class that does not exist, are left out.
@@ -251,8 +253,30 @@ static int time_launch(struct gpu *g, struct driver_kernel *k, const struct driv
                : 0;
 }
 
+// The bytes from one row of y to the next: of a joined product of all of its sections.
+static size_t y_bytes(const struct ptx_matmul *m)
+{
+    size_t bytes = m->n_sections ? 0 : MAX(m->y_stride, m->residual_stride);
+    for (uint32_t i = 0; i < m->n_sections; i++)
+        bytes += m->sections[i].y_stride;
+    return bytes;
+}
+
+// What further sections of a joined product take: the addresses of weights, y and bias. Their y follow that of the first.
+static void find_sections(const struct gpu_tuner *t, const struct ptx_matmul *m, const uint64_t *tiles, uint32_t rows,
+                          uint64_t at[PTX_SECTIONS][3])
+{
+    uint64_t y = t->y;
+    for (uint32_t i = 0; i < m->n_sections; i++) {
+        at[i][0] = tiles[i];
+        at[i][1] = y;
+        at[i][2] = t->x; // zeros
+        y += (uint64_t)rows * m->sections[i].y_stride;
+    }
+}
+
 // Sets *us to the shortest of some runs of the product with this class. The activations and the biases are the same zeros.
-static int time_class(struct gpu *g, const struct ptx_matmul *m, uint32_t class, uint64_t tiles, uint32_t rows,
+static int time_class(struct gpu *g, const struct ptx_matmul *m, uint32_t class, const uint64_t *tiles, uint32_t rows,
                       double *us, struct error *err)
 {
     struct gpu_tuner *t = g->tuner;
@@ -261,8 +285,11 @@ static int time_class(struct gpu *g, const struct ptx_matmul *m, uint32_t class,
     s.matmul.rows = class;
     if (gpu_kernel_get(g, &s, &k, err))
         return -1;
-    uint64_t zero = 0, n_rows = rows, y = t->y;
-    void *params[] = {&t->x, &tiles, &y, &t->x, &y, &zero, &zero, &n_rows};
+    uint64_t zero = 0, n_rows = rows, y = t->y, w = tiles[0], sections[PTX_SECTIONS][3];
+    void *params[8 + 3 * (PTX_SECTIONS - 1)] = {&t->x, &w, &y, &t->x, &y, &zero, &zero, &n_rows};
+    find_sections(t, m, tiles, rows, sections);
+    for (uint32_t i = 3; i < 3 * m->n_sections; i++)
+        params[5 + i] = &sections[i / 3][i % 3];
     struct driver_launch l = {.params = params, .shared = k->launch.shared};
     memcpy(l.grid, k->launch.grid, sizeof l.grid);
     memcpy(l.block, k->launch.block, sizeof l.block);
@@ -294,7 +321,7 @@ static int candidates(const struct gpu *g, const struct ptx_matmul *m, uint32_t 
     return n;
 }
 
-static int measure(struct gpu *g, const struct ptx_matmul *m, uint64_t tiles, uint32_t rows, struct choice *out,
+static int measure(struct gpu *g, const struct ptx_matmul *m, const uint64_t *tiles, uint32_t rows, struct choice *out,
                    struct error *err)
 {
     struct gpu_tuner *t = g->tuner;
@@ -303,7 +330,7 @@ static int measure(struct gpu *g, const struct ptx_matmul *m, uint64_t tiles, ui
     size_t flush = t->flush ? FLUSH : 0;
     *out = (struct choice){m->type, m->n_in, m->n_out, rows, of[0], form_of(m), 0, 0, {{0}}};
     if (make_room(g->driver, &t->x, &t->x_bytes, MAX((size_t)rows * m->x_stride, sizeof(float) * m->n_out), err) ||
-        make_room(g->driver, &t->y, &t->y_bytes, (size_t)rows * MAX(m->y_stride, m->residual_stride), err) ||
+        make_room(g->driver, &t->y, &t->y_bytes, (size_t)rows * y_bytes(m), err) ||
         make_room(g->driver, &t->flush, &flush, FLUSH, err))
         return -1;
     for (int i = 0; i < n; i++) {
@@ -317,7 +344,8 @@ static int measure(struct gpu *g, const struct ptx_matmul *m, uint64_t tiles, ui
     return 0;
 }
 
-int gpu_tune(struct gpu *g, const struct ptx_matmul *m, uint64_t tiles, uint32_t rows, struct error *err)
+int gpu_tune(struct gpu *g, const struct ptx_matmul *m, const uint64_t tiles[PTX_SECTIONS], uint32_t rows,
+             struct error *err)
 {
     struct gpu_tuner *t = g->tuner;
     struct choice c;
