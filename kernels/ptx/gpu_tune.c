@@ -100,7 +100,7 @@ static bool parse(const char *line, struct choice *c)
     c->n_tried = 0;
     c->type = DT_COUNT;
     if (!strcmp(type, step_name))
-        return c->rows == 1 && c->class < FUSED_VARIANTS;
+        return c->rows == 1 && c->class < GPU_STEP_VARIANTS;
     for (int i = 0; i < DT_COUNT; i++)
         if (dtype_info[i].name && !strcmp(dtype_info[i].name, type))
             c->type = (enum dtype)i;
@@ -380,15 +380,13 @@ static int put_first_step(struct plan *p, struct error *err)
 static int record_step(struct plan *p, struct driver_graph **out, struct error *err)
 {
     const int rows[ROWS_KINDS] = {1, 1};
-    const struct gpu_list *list = &p->lists[GPU_ONE_ROW];
     struct driver *d = p->gpu->driver;
-    if (driver_record(d, err))
+    if (gpu_ready(p, rows, err) || driver_record(d, err))
         return -1;
-    for (int i = 0; i < list->n_launches; i++)
-        if (gpu_launch_one(p, &list->launches[i], rows, err)) {
-            driver_recorded(d, NULL, NULL);
-            return -1;
-        }
+    if (gpu_launch_list(p, rows, err)) {
+        driver_recorded(d, NULL, NULL);
+        return -1;
+    }
     return driver_recorded(d, out, err);
 }
 

@@ -99,6 +99,7 @@ struct mbarrier {
     int64_t bytes;              // that the current phase expects from copies, complete or not
     int64_t in_flight;          // that copies of the current phase bring
     uint32_t phases;            // completed
+    uint32_t before;            // likewise, of earlier mbarriers in its place among the parts of the clock
     uint64_t tested;            // step of the first test that found copies of the current phase in flight; 0: none
     bool fenced;                // its initialisation is visible to copies
     struct access init;

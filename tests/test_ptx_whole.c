@@ -1,0 +1,127 @@
+// Tests the persistent form of a step of one row (kernels/ptx/emit_whole.h) with the tests' libcuda: one cooperative launch
+// gives the bits of a launch for each kernel, for models of each kind; mistakes in its barrier are found; what cannot be one
+// kernel is launched kernel by kernel; and ptxas accepts its text.
+#include "kernels/card.h"
+#include "kernels/ptx/gpu.h"
+#include "models/arch.h"
+#include "models/synth_model.h"
+#include "tests/ptx/quern_cuda.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { N_VOCAB = 300, STEPS = 4, PAGES = 2 };
+
+struct made {
+    struct gguf *file;
+    struct graph *graph;
+    struct arch_info info;
+    char path[64];
+};
+
+// Opens a synthetic model with the shape of a preset and the types of `mix`.
+static struct made make(const char *preset, const char *mix)
+{
+    struct made m = {.path = "/tmp/quern-whole-XXXXXX"};
+    struct error err = {0};
+    struct arch_options o = {0};
+    struct synth_options s = {.preset = preset, .mix = mix, .n_vocab = N_VOCAB, .seed = 11};
+    int fd = mkstemp(m.path);
+    cr_assert(fd >= 0 && close(fd) == 0);
+    cr_assert_eq(synth_model_write(&s, m.path, &err), 0, "%s: %s", preset, err.text);
+    cr_assert_eq(gguf_open(&m.file, m.path, 0, &err), 0, "%s", err.text);
+    cr_assert_eq(arch_build(m.file, &o, &m.graph, &m.info, &err), 0, "%s", err.text);
+    return m;
+}
+
+static void unmake(struct made *m)
+{
+    graph_free(m->graph);
+    gguf_close(m->file);
+    remove(m->path);
+}
+
+struct run {
+    struct machine *m;
+    struct plan *plan;
+    struct buffer *kv, *states;
+    float logits[STEPS][N_VOCAB + 64];
+};
+
+static void run_open(struct run *r, const struct made *model, int variant, enum dtype type)
+{
+    struct error err = {0};
+    const struct machine_options options = {0};
+    const struct compile_options compile = {1, 1, {type, type}, false, NULL};
+    const struct graph *g = model->graph;
+    *r = (struct run){0};
+    cr_assert_eq(machine_open_gpu(&r->m, &options, &(struct gpu_options){.variant = variant}, &err), 0, "%s", err.text);
+    cr_assert_eq(r->m->v->compile(r->m, g, &compile, &r->plan, &err), 0, "%s", err.text);
+    cr_assert_eq(r->m->v->alloc(r->m, MAX(kv_page_bytes(g, compile.kv_type) * PAGES, (size_t)1), &r->kv, &err), 0);
+    cr_assert_eq(r->m->v->alloc(r->m, MAX(state_bytes(g), (size_t)1), &r->states, &err), 0);
+}
+
+// Runs steps of one row, the last of them behind the end of the first page. The second has no output.
+static int run_steps(struct run *r, struct error *err)
+{
+    for (int i = 0; i < STEPS; i++) {
+        static const int32_t pages[] = {1, 0};
+        int32_t token = (37 * i + 5) % N_VOCAB, position = i < STEPS - 1 ? i : KV_PAGE, zero = 0, from = i ? 0 : -1;
+        struct step s = {.n_tokens = 1,
+                         .n_outputs = i != 1,
+                         .tokens = &token,
+                         .positions = &position,
+                         .seqs = &zero,
+                         .outputs = &zero,
+                         .pages = pages,
+                         .pages_stride = PAGES,
+                         .kv = r->kv,
+                         .logits = r->logits[i],
+                         .states = r->states,
+                         .state_from = &from,
+                         .state_to = &zero};
+        if (r->m->v->run(r->m, r->plan, &s, err))
+            return -1;
+    }
+    return 0;
+}
+
+static void run_close(struct run *r)
+{
+    r->m->v->free(r->m, r->kv);
+    r->m->v->free(r->m, r->states);
+    r->m->v->plan_free(r->m, r->plan);
+    r->m->v->close(r->m);
+}
+
+// ---- bits
+
+static void check_bits(const char *preset, const char *mix, enum dtype type)
+{
+    static struct run first, whole;
+    struct made model = make(preset, mix);
+    struct error err = {0};
+    struct quern_cuda_counts before, after;
+    run_open(&first, &model, 0, type);
+    run_open(&whole, &model, GPU_WHOLE_STEP, type);
+    cr_assert(whole.plan->whole.kernel, "%s, %s: no whole step", preset, mix);
+    cr_assert_eq(run_steps(&first, &err), 0, "%s", err.text);
+    quern_cuda_count(&before);
+    cr_assert_eq(run_steps(&whole, &err), 0, "%s, %s: %s", preset, mix, err.text);
+    quern_cuda_count(&after);
+    cr_expect_eq(after.launches - before.launches, STEPS);
+    for (int i = 0; i < STEPS; i++)
+        cr_expect(i == 1 || !memcmp(first.logits[i], whole.logits[i], (size_t)model.info.n_vocab * sizeof(float)),
+                  "%s, %s: step %d has other bits", preset, mix, i);
+    run_close(&first);
+    run_close(&whole);
+    unmake(&model);
+}
+
+Test(ptx_whole, gives_the_bits_of_launches)
+{
+    check_bits("llama-tiny", "Q4_K_M", DT_F16);
+    check_bits("qwen3-tiny", "Q8_0", DT_Q8_0);
+}
