@@ -10,7 +10,9 @@ enum { MOST_GROUPS = 4, WAIT_BARRIER = 14, STEP_BARRIER = 15, SLEEP_NS = 20, LEA
 
 struct frame {
     uint32_t threads, words; // of a CTA; 8 bytes each of a step in the table
-    uint32_t args;           // bytes of shared memory for a step of the table
+    // Of shared memory: offsets of the step that is loaded, and of the arrivals to wait for; bytes of these and of the step
+    // that is at work, which comes first.
+    uint32_t next_at, target_at, args;
     uint32_t shared;
     uint32_t version, target;
     bool bulk; // a part has copies by another proxy
@@ -21,18 +23,18 @@ static uint32_t words_of(const struct ptx_whole *w, const struct ptx_whole_text 
     int most = 0;
     for (int i = 0; i < w->n_parts; i++)
         most = MAX(most, texts[i].n_params + w->parts[i].n_numbers);
-    return PTX_WHOLE_HEAD / 8 + (uint32_t)most;
+    return PTX_WHOLE_HEAD / 8 + 2 * ptx_tiles((uint32_t)most, 2);
 }
 
 // ---- the shape
 
 // The groups of a part: as many as there are threads, barriers and shared memory for. A part whose CTAs take pieces of work
-// in turn has one.
+// in turn has one, and so has one whose threads are no power of two.
 static uint32_t groups_of(const struct ptx_whole_text *t, const struct frame *r, uint32_t most_shared)
 {
     const uint32_t each = (uint32_t)align_up(t->shared, WHOLE_ALIGN);
     uint32_t n = MIN(r->threads / t->part->threads, (uint32_t)MOST_GROUPS);
-    if (t->part->loops)
+    if (t->part->loops || (t->part->threads & (t->part->threads - 1)))
         return 1;
     if (each)
         n = MIN(n, (most_shared - r->args) / each);
@@ -50,8 +52,11 @@ static int frame_of(const struct ptx_whole *w, struct ptx_whole_text *texts, str
         r->target = MAX(r->target, texts[i].target);
         r->bulk = r->bulk || texts[i].bulk;
     }
+    r->version = MAX(r->version, r->target >= 80 ? 70u : 63u);
     r->words = words_of(w, texts);
-    r->args = (uint32_t)align_up(8 * r->words, WHOLE_ALIGN);
+    r->next_at = 8 * r->words;
+    r->target_at = 16 * r->words;
+    r->args = (uint32_t)align_up(r->target_at + 8, WHOLE_ALIGN);
     for (int i = 0; i < w->n_parts; i++) {
         texts[i].groups = groups_of(&texts[i], r, w->most_shared);
         r->shared = MAX(r->shared, r->args + texts[i].groups * (uint32_t)align_up(texts[i].shared, WHOLE_ALIGN));
@@ -100,83 +105,132 @@ static void head(struct ptx *p, const struct ptx_whole *w, const struct frame *r
              ".minnctapersm 1\n",
              w->node, (uint32_t)w->n_parts, r->threads);
     PTX_LINES(p, "{\n"
-                 "    .reg .pred %whole_in, %whole_first, %whole_copier, %whole_came;\n"
-                 "    .reg .u32 %whole_index, %whole_args, %whole_put, %whole_part, %whole_ctas, %whole_cta;\n"
-                 "    .reg .u32 %whole_thread, %whole_group, %whole_base, %whole_bar0, %whole_bar1, %whole_stride;\n"
-                 "    .reg .u32 %whole_x, %whole_y, %whole_z, %whole_nx, %whole_ny, %whole_nz, %whole_at;\n"
-                 "    .reg .u64 %whole_step, %whole_next, %whole_count, %whole_target, %whole_all, %whole_seen;\n"
-                 "    .reg .u64 %whole_number;\n");
+                 "    .reg .pred %whole_in, %whole_first, %whole_came;\n"
+                 "    .reg .u32 %whole_index, %whole_args, %whole_part, %whole_cta, %whole_thread, %whole_group;\n"
+                 "    .reg .u32 %whole_base, %whole_at, %whole_many;\n"
+                 "    .reg .u32 %whole_x, %whole_y, %whole_z, %whole_nx, %whole_ny, %whole_nz;\n"
+                 "    .reg .u64 %whole_step, %whole_next, %whole_count, %whole_target, %whole_all, %whole_number;\n");
 }
 
-// The address of the thread's word of the first step, and the arrivals of the launches before: the counter, rounded down to
-// a multiple of the CTAs.
-static void begin(struct ptx *p, const struct frame *r)
+// Sets %whole_first in the thread that arrives and waits for its CTA.
+static void find_first(struct ptx *p)
 {
+    PTX_LINES(p, "    mov.u32 %whole_index, %tid.x;\n"
+                 "    setp.eq.u32 %whole_first, %whole_index, 0;\n");
+}
+
+// Begins to load the step at byte %whole_at of the table. From sm_80 on the copy goes on beside the step before. Older cards
+// wait for it here.
+static void load_step(struct ptx *p, const struct frame *r)
+{
+    const bool copies = r->target >= 80;
     PTX_FILL(p,
              "    mov.u32 %whole_index, %tid.x;\n"
-             "    mov.u32 %whole_args, whole;\n"
-             "    setp.lt.u32 %whole_copier, %whole_index, $0;\n"
-             "    setp.eq.u32 %whole_first, %whole_index, 0;\n"
-             "    mad.lo.u32 %whole_put, %whole_index, 8, %whole_args;\n"
+             "    setp.lt.u32 %whole_in, %whole_index, $0;\n"
              "    ld.param.u64 %whole_step, [table];\n"
              "    cvta.to.global.u64 %whole_step, %whole_step;\n"
-             "    mad.wide.u32 %whole_step, %whole_index, 8, %whole_step;\n"
-             "    @%whole_copier ld.global.nc.u64 %whole_next, [%whole_step];\n"
-             "    ld.param.u64 %whole_count, [arrivals];\n"
-             "    cvta.to.global.u64 %whole_count, %whole_count;\n"
-             "    ld.relaxed.gpu.global.u64 %whole_target, [%whole_count];\n"
-             "    mov.u32 %whole_at, %nctaid.x;\n"
+             "    mad.lo.u32 %whole_at, %whole_index, $1, %whole_at;\n"
              "    cvt.u64.u32 %whole_all, %whole_at;\n"
-             "    rem.u64 %whole_seen, %whole_target, %whole_all;\n"
-             "    sub.u64 %whole_target, %whole_target, %whole_seen;\n",
-             r->words);
+             "    add.u64 %whole_step, %whole_step, %whole_all;\n"
+             "    mad.lo.u32 %whole_at, %whole_index, $1, %whole_args;\n",
+             copies ? ptx_tiles(r->words, 2) : r->words, copies ? 16 : 8);
+    if (copies)
+        PTX_FILL(p, "    @%whole_in cp.async.cg.shared.global [%whole_at+$0], [%whole_step], 16;\n", r->next_at);
+    else
+        PTX_FILL(p,
+                 "    @%whole_in ld.global.nc.u64 %whole_next, [%whole_step];\n"
+                 "    @%whole_in st.shared.u64 [%whole_at+$0], %whole_next;\n",
+                 r->next_at);
+}
+
+// The number of CTAs, and the address of the counter.
+static void load_counter(struct ptx *p)
+{
+    PTX_LINES(p, "    mov.u32 %whole_at, %nctaid.x;\n"
+                 "    cvt.u64.u32 %whole_all, %whole_at;\n"
+                 "    ld.param.u64 %whole_count, [arrivals];\n"
+                 "    cvta.to.global.u64 %whole_count, %whole_count;\n");
+}
+
+// The arrivals of earlier launches are the counter, rounded down to a multiple of the CTAs. What is kept from step to step
+// takes as few registers as possible, because a part may need all others: the arrivals to wait for are in shared memory,
+// where the first thread alone uses them.
+static void begin(struct ptx *p, const struct frame *r)
+{
+    PTX_LINES(p, "    mov.u32 %whole_args, whole;\n"
+                 "    mov.u32 %whole_at, 0;\n");
+    load_step(p, r);
+    find_first(p);
+    load_counter(p);
+    PTX_FILL(p,
+             "    ld.relaxed.gpu.global.u64 %whole_target, [%whole_count];\n"
+             "    rem.u64 %whole_all, %whole_target, %whole_all;\n"
+             "    sub.u64 %whole_target, %whole_target, %whole_all;\n"
+             "    @%whole_first st.shared.u64 [%whole_args+$0], %whole_target;\n",
+             r->target_at);
+    if (r->target >= 80)
+        PTX_LINES(p, "    cp.async.wait_all;\n");
+    PTX_FILL(p, "    bar.sync $0;\n", STEP_BARRIER);
 }
 
 // ---- the barrier
 
-void ptx_whole_wait(struct ptx *p, uint32_t label)
+void ptx_whole_wait(struct ptx *p, uint32_t target_at, uint32_t label, bool again)
 {
+    if (again)
+        PTX_FILL(p, "    @%whole_came bra PAST_$0;\n", label);
+    find_first(p);
+    PTX_FILL(p, "    @!%whole_first bra CAME_$0;\n", label);
+    load_counter(p);
     PTX_FILL(p,
-             "    @%whole_came bra PAST_$0;\n"
-             "    @!%whole_first bra CAME_$0;\n"
+             "    ld.shared.u64 %whole_target, [%whole_args+$3];\n"
              "LOOK_$0:\n"
-             "    ld.acquire.gpu.global.u64 %whole_seen, [%whole_count];\n"
-             "    setp.ge.u64 %whole_in, %whole_seen, %whole_target;\n"
+             "    ld.acquire.gpu.global.u64 %whole_all, [%whole_count];\n"
+             "    setp.ge.u64 %whole_in, %whole_all, %whole_target;\n"
              "    @%whole_in bra CAME_$0;\n"
              "    nanosleep.u32 $1;\n"
              "    bra LOOK_$0;\n"
              "CAME_$0:\n"
              "    bar.warp.sync 0xffffffff;\n"
-             "    bar.sync $2;\n"
-             "    setp.eq.u32 %whole_came, 0, 0;\n"
-             "PAST_$0:\n",
-             label, SLEEP_NS, WAIT_BARRIER);
+             "    bar.sync $2;\n",
+             label, SLEEP_NS, WAIT_BARRIER, target_at);
+    if (again)
+        PTX_FILL(p, "    setp.eq.u32 %whole_came, 0, 0;\nPAST_$0:\n", label);
 }
 
 // ---- a part
 
 // The group of the thread, and its first CTA: the first groups of all CTAs come first. Threads without one go to IDLE.
+// A zero that comes with each step is added to the numbers of thread and CTA. The assembler cannot know that it is always the
+// same, so it computes what follows from them in each step anew. Otherwise it would compute it once for all parts ahead of
+// the loop over steps, and keep it in registers that the parts need.
 static void groups(struct ptx *p, const struct ptx_whole_text *t, uint32_t k, const struct frame *r)
 {
     const uint32_t threads = t->part->threads;
-    if (t->groups > 1)
-        PTX_FILL(p,
-                 "    div.u32 %whole_group, %whole_index, $0;\n"
-                 "    mul.lo.u32 %whole_thread, %whole_group, $0;\n"
-                 "    sub.u32 %whole_thread, %whole_index, %whole_thread;\n"
-                 "    mul.lo.u32 %whole_bar0, %whole_group, 2;\n"
-                 "    add.u32 %whole_bar1, %whole_bar0, 1;\n"
-                 "    mad.lo.u32 %whole_base, %whole_group, $1, %whole_base;\n"
-                 "    mad.lo.u32 %whole_cta, %whole_group, %whole_stride, %whole_cta;\n"
-                 "    mul.lo.u32 %whole_stride, %whole_stride, $2;\n",
-                 threads, (uint32_t)align_up(t->shared, WHOLE_ALIGN), t->groups);
+    PTX_FILL(p,
+             "    ld.shared.u32 %whole_many, [%whole_args+28];\n"
+             "    mov.u32 %whole_thread, %tid.x;\n"
+             "    mov.u32 %whole_cta, %ctaid.x;\n"
+             "    add.u32 %whole_thread, %whole_thread, %whole_many;\n"
+             "    add.u32 %whole_cta, %whole_cta, %whole_many;\n"
+             "    add.u32 %whole_base, %whole_args, $0;\n"
+             "    ld.shared.u32 %whole_many, [%whole_args+20];\n",
+             r->args);
     if (threads * t->groups < r->threads)
         PTX_FILL(p,
-                 "    setp.ge.u32 %whole_in, %whole_index, $0;\n"
+                 "    setp.ge.u32 %whole_in, %whole_thread, $0;\n"
                  "    @%whole_in bra IDLE_$1;\n",
                  threads * t->groups, k);
+    if (t->groups > 1)
+        PTX_FILL(p,
+                 "    shr.u32 %whole_group, %whole_thread, $2;\n"
+                 "    and.b32 %whole_thread, %whole_thread, $0;\n"
+                 "    mad.lo.u32 %whole_base, %whole_group, $1, %whole_base;\n"
+                 "    mov.u32 %whole_at, %nctaid.x;\n"
+                 "    mad.lo.u32 %whole_cta, %whole_group, %whole_at, %whole_cta;\n",
+                 threads - 1, (uint32_t)align_up(t->shared, WHOLE_ALIGN), (uint32_t)__builtin_ctz(threads));
     PTX_FILL(p,
-             "    setp.ge.u32 %whole_in, %whole_cta, %whole_ctas;\n"
+             "    setp.ge.u32 %whole_in, %whole_cta, %whole_many;\n"
              "    @%whole_in bra IDLE_$0;\n",
              k);
 }
@@ -192,10 +246,18 @@ static void arrays(struct ptx *p, const struct ptx_whole_text *t)
     }
 }
 
-// The place of the CTA in the grid of the part's launch.
-static void place(struct ptx *p)
+// The grid of the part's launch, and the place of the CTA in it. CTAs that take pieces of work in turn are in one line.
+static void place(struct ptx *p, const struct ptx_whole_text *t)
 {
-    PTX_LINES(p, "    rem.u32 %whole_x, %whole_cta, %whole_nx;\n"
+    if (t->part->loops) {
+        PTX_LINES(p, "    ld.shared.u32 %whole_nx, [%whole_args+8];\n"
+                     "    mov.u32 %whole_x, %whole_cta;\n");
+        return;
+    }
+    PTX_LINES(p, "    ld.shared.u32 %whole_nx, [%whole_args+8];\n"
+                 "    ld.shared.u32 %whole_ny, [%whole_args+12];\n"
+                 "    ld.shared.u32 %whole_nz, [%whole_args+16];\n"
+                 "    rem.u32 %whole_x, %whole_cta, %whole_nx;\n"
                  "    div.u32 %whole_at, %whole_cta, %whole_nx;\n"
                  "    rem.u32 %whole_y, %whole_at, %whole_ny;\n"
                  "    div.u32 %whole_z, %whole_at, %whole_ny;\n");
@@ -219,19 +281,23 @@ static void leave(struct ptx *p, const struct ptx_whole_text *t, uint32_t k)
     PTX_FILL(p, "LEFT_$0:\n    bar.warp.sync 0xffffffff;\n", k);
     if (t->copies)
         PTX_LINES(p, "    cp.async.wait_all;\n");
-    if (t->groups > 1)
-        PTX_FILL(p, "    bar.sync %whole_bar0, $0;\n", t->part->threads);
-    else
+    if (t->groups > 1) {
+        ptx_whole_barrier(p, t, 0);
+        PTX_FILL(p, "    bar.sync %whole_at, $0;\n", t->part->threads);
+    } else {
         PTX_FILL(p, "    bar.sync 0, $0;\n", t->part->threads);
+    }
     if (t->bulk)
         invalidate(p, t);
     if (t->part->loops)
         return;
     PTX_FILL(p,
-             "    add.u32 %whole_cta, %whole_cta, %whole_stride;\n"
-             "    setp.lt.u32 %whole_in, %whole_cta, %whole_ctas;\n"
+             "    mov.u32 %whole_at, %nctaid.x;\n"
+             "    mad.lo.u32 %whole_cta, %whole_at, $1, %whole_cta;\n"
+             "    ld.shared.u32 %whole_many, [%whole_args+20];\n"
+             "    setp.lt.u32 %whole_in, %whole_cta, %whole_many;\n"
              "    @%whole_in bra AGAIN_$0;\n",
-             k);
+             k, t->groups);
 }
 
 static int part(struct ptx *p, const struct ptx_whole_text *t, uint32_t k, const struct frame *r, struct error *err)
@@ -240,42 +306,39 @@ static int part(struct ptx *p, const struct ptx_whole_text *t, uint32_t k, const
     groups(p, t, k, r);
     arrays(p, t);
     if (!t->waits)
-        ptx_whole_wait(p, 2 * k);
+        ptx_whole_wait(p, r->target_at, 2 * k, false);
+    else if (!t->part->loops)
+        PTX_LINES(p, "    setp.ne.u32 %whole_came, 0, 0;\n");
     PTX_FILL(p, "AGAIN_$0:\n", k);
-    place(p);
+    place(p, t);
     PTX_LINES(p, "    {\n");
-    if (ptx_whole_body(p, t, k, err))
+    if (ptx_whole_body(p, t, r->target_at, k, err))
         return -1;
     PTX_LINES(p, "    }\n");
     leave(p, t, k);
     PTX_FILL(p, "    bra OVER_$0;\nIDLE_$0:\n", k);
-    ptx_whole_wait(p, 2 * k + 1);
+    ptx_whole_wait(p, r->target_at, 2 * k + 1, false);
     PTX_FILL(p, "OVER_$0:\n    }\n    bra ENDED;\n", k);
     return 0;
 }
 
 // ---- the loop over steps
 
-// The step comes to shared memory, and its successor to a register.
+// The step that was loaded becomes that of the arguments, and its successor is loaded.
 static void take_step(struct ptx *p, const struct frame *r)
 {
     PTX_FILL(p,
              "STEP:\n"
-             "    @%whole_copier st.shared.u64 [%whole_put], %whole_next;\n"
-             "    bar.sync $1;\n"
-             "    add.u64 %whole_step, %whole_step, $0;\n"
-             "    @%whole_copier ld.global.nc.u64 %whole_next, [%whole_step];\n"
-             "    ld.shared.u32 %whole_part, [%whole_args];\n"
-             "    ld.shared.u32 %whole_nx, [%whole_args+8];\n"
-             "    ld.shared.u32 %whole_ny, [%whole_args+12];\n"
-             "    ld.shared.u32 %whole_nz, [%whole_args+16];\n"
-             "    ld.shared.u32 %whole_ctas, [%whole_args+20];\n"
-             "    mov.u32 %whole_cta, %ctaid.x;\n"
-             "    mov.u32 %whole_stride, %nctaid.x;\n"
-             "    mov.u32 %whole_thread, %whole_index;\n"
-             "    add.u32 %whole_base, %whole_args, $2;\n"
-             "    setp.ne.u32 %whole_came, 0, 0;\n",
-             PTX_WHOLE_STRIDE, STEP_BARRIER, r->args);
+             "    mov.u32 %whole_index, %tid.x;\n"
+             "    setp.lt.u32 %whole_in, %whole_index, $0;\n"
+             "    mad.lo.u32 %whole_at, %whole_index, 8, %whole_args;\n"
+             "    @%whole_in ld.shared.u64 %whole_next, [%whole_at+$1];\n"
+             "    @%whole_in st.shared.u64 [%whole_at], %whole_next;\n"
+             "    bar.sync $2;\n"
+             "    ld.shared.u32 %whole_at, [%whole_args+24];\n",
+             r->words, r->next_at, STEP_BARRIER);
+    load_step(p, r);
+    PTX_LINES(p, "    ld.shared.u32 %whole_part, [%whole_args];\n");
 }
 
 static void choose(struct ptx *p, uint32_t n_parts)
@@ -292,18 +355,26 @@ static void end_step(struct ptx *p, const struct frame *r)
 {
     PTX_LINES(p, "ENDED:\n"
                  "    bar.warp.sync 0xffffffff;\n"
-                 "    ld.shared.u32 %whole_at, [%whole_args+4];\n");
+                 "    ld.shared.u32 %whole_part, [%whole_args+4];\n");
+    if (r->target >= 80)
+        PTX_LINES(p, "    cp.async.wait_all;\n");
     if (r->bulk)
         PTX_LINES(p, "    fence.proxy.async.shared::cta;\n");
     PTX_FILL(p,
              "    bar.sync $0;\n"
-             "    setp.ne.u32 %whole_in, %whole_at, 0;\n"
-             "    @%whole_in ret;\n"
+             "    setp.ne.u32 %whole_in, %whole_part, 0;\n"
+             "    @%whole_in ret;\n",
+             STEP_BARRIER);
+    find_first(p);
+    load_counter(p);
+    PTX_FILL(p,
              "    @%whole_first red.release.gpu.global.add.u64 [%whole_count], 1;\n"
-             "    add.u64 %whole_target, %whole_target, %whole_all;\n"
+             "    @%whole_first ld.shared.u64 %whole_target, [%whole_args+$0];\n"
+             "    @%whole_first add.u64 %whole_target, %whole_target, %whole_all;\n"
+             "    @%whole_first st.shared.u64 [%whole_args+$0], %whole_target;\n"
              "    bra STEP;\n"
              "}\n",
-             STEP_BARRIER);
+             r->target_at);
 }
 
 int ptx_emit_whole(struct ptx *p, const struct ptx_whole *w, struct ptx_launch *launch, struct error *err)

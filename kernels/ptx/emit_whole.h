@@ -16,7 +16,7 @@
 //         arrive
 //
 // A part is the text of a kernel, from which a few things are replaced: its arguments and the shape of its grid come from
-// the table, which is copied to shared memory a step ahead; %ctaid and %tid are registers; its shared memory is a piece of
+// the table, which is loaded to shared memory a step ahead; %ctaid and %tid are registers; its shared memory is a piece of
 // that of the whole kernel; it ends with a jump instead of a return; and griddepcontrol.wait becomes the barrier. A kernel
 // of at most half of the threads runs in groups of threads beside each other, each as a CTA of its own with its own named
 // barriers. So values have the bits that the launches give them.
@@ -30,7 +30,7 @@
 //
 // Table: for each step PTX_WHOLE_HEAD bytes, struct ptx_whole_step, then 8 bytes for each parameter of the part in the
 // order of its kernel, then 8 for each of its numbers; from one step to the next PTX_WHOLE_STRIDE bytes. Behind the last
-// step there must be room for one more. Parameters of the kernel: the table, then the counter (u64).
+// step there must be room for one more, of zeros. Parameters of the kernel: the table, then the counter (u64).
 //
 // Ownership: none. Threads: no shared state; emitters keep nothing.
 #ifndef QUERN_EMIT_WHOLE_H
@@ -40,9 +40,10 @@
 
 enum {
     PTX_WHOLE_PARTS = 24,
+    PTX_WHOLE_THREADS = 256, // of a part, at most, which leaves 255 registers for each
     PTX_WHOLE_NUMBERS = 16,
     PTX_WHOLE_PARAMS = 64,
-    PTX_WHOLE_HEAD = 24,
+    PTX_WHOLE_HEAD = 32,
     PTX_WHOLE_STRIDE = PTX_WHOLE_HEAD + 8 * (PTX_WHOLE_PARAMS + PTX_WHOLE_NUMBERS),
 };
 
@@ -50,6 +51,8 @@ struct ptx_whole_step {
     uint32_t part, last; // last: 1 in the last step of the table
     uint32_t grid[3];
     uint32_t ctas; // their product
+    uint32_t next; // offset of the next step in the table, in bytes
+    uint32_t zero;
 };
 struct ptx_whole_part {
     struct str text; // of a kernel
@@ -87,15 +90,19 @@ struct ptx_whole_text {
         uint32_t at, bytes; // offset in the shared memory of a group
     } symbols[WHOLE_SYMBOLS];
     uint32_t shared, groups; // bytes of a group; groups of a CTA
-    bool waits;              // it says itself where it waits for the launches ahead
+    bool waits;              // it does something before it waits for the launches ahead, and says where it waits
     bool copies, bulk;       // it has cp.async; cp.async.bulk, with its mbarriers in the array `full`
 };
 // Takes the next line of a text, without its end. Returns false at the end of the text.
 bool ptx_whole_line(struct str *text, struct str *line);
 int ptx_whole_read(const struct ptx_whole_part *part, struct ptx_whole_text *out, struct error *err);
 // Emits the lines of part k, which returns by a jump to LEFT_<k>.
-int ptx_whole_body(struct ptx *p, const struct ptx_whole_text *t, uint32_t k, struct error *err);
-// Emits the wait for all CTAs. `label` is a number of its own.
-void ptx_whole_wait(struct ptx *p, uint32_t label);
+int ptx_whole_body(struct ptx *p, const struct ptx_whole_text *t, uint32_t target_at, uint32_t k, struct error *err);
+// Sets %whole_at to the number of a named barrier of the thread's group, of which each has two. It is found anew each time,
+// because it would take a register all the while.
+void ptx_whole_barrier(struct ptx *p, const struct ptx_whole_text *t, uint32_t id);
+// Emits the wait for all CTAs. target_at: where in shared memory the arrivals are for which it waits. `label` is a number of
+// its own. again: the code may run more than once in a step, and waits where %whole_came is not set, which it sets.
+void ptx_whole_wait(struct ptx *p, uint32_t target_at, uint32_t label, bool again);
 
 #endif

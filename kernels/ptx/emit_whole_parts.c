@@ -153,7 +153,8 @@ static int add_param(struct ptx_whole_text *t, struct str line, struct error *er
 static int read_head(struct ptx_whole_text *t, struct str line, struct error *err)
 {
     if (begins(line, ".version ") && line.len >= sizeof ".version 0.0" - 1)
-        t->version = 10 * number_after(line, ".version ") + number_after((struct str){line.data + 1, line.len - 1}, ".");
+        t->version =
+            10 * number_after(line, ".version ") + number_after((struct str){line.data + 1, line.len - 1}, ".");
     else if (begins(line, ".target "))
         t->target = number_after(line, "sm_");
     else if (begins(line, ".extern .shared "))
@@ -163,16 +164,24 @@ static int read_head(struct ptx_whole_text *t, struct str line, struct error *er
     return 0;
 }
 
+static bool is_wait(struct str line)
+{
+    return begins(without_blanks(line), "griddepcontrol.wait;") || str_equal(line, STR_LIT(PTX_READS_FROM_HERE));
+}
+
 static int read_body(struct ptx_whole_text *t, struct error *err)
 {
     struct str text = t->body, line;
+    bool begun = false; // there was an instruction ahead of the line
     while (ptx_whole_line(&text, &line)) {
         const struct str words = without_blanks(line);
         if (begins(words, ".shared ") && add_symbol(t, words, number_after(words, "["), err))
             return -1;
         if (find(words, "bar.arrive") || find(words, "bar.red") || find(words, "%tid.y") || find(words, "%ntid"))
             return fail(err, E_GPU, "PTX: a kernel that is no part of another: %.*s", STR_ARG(words));
-        t->waits = t->waits || begins(words, "griddepcontrol.wait;") || str_equal(line, STR_LIT(PTX_READS_FROM_HERE));
+        if (is_wait(line))
+            t->waits = begun;
+        begun = begun || !(is_wait(line) || begins(words, "griddepcontrol.") || begins(words, ".reg "));
         t->bulk = t->bulk || find(words, "cp.async.bulk.");
         t->copies = t->copies || find(words, "cp.async.c");
     }
@@ -278,6 +287,15 @@ static int put_param(struct ptx *p, const struct ptx_whole_text *t, struct str l
     return 0;
 }
 
+void ptx_whole_barrier(struct ptx *p, const struct ptx_whole_text *t, uint32_t id)
+{
+    PTX_FILL(p,
+             "    mov.u32 %whole_at, %tid.x;\n"
+             "    shr.u32 %whole_at, %whole_at, $0;\n"
+             "    mad.lo.u32 %whole_at, %whole_at, 2, $1;\n",
+             (uint32_t)__builtin_ctz(t->part->threads), id);
+}
+
 // A barrier of all threads of the kernel is one of the group's.
 static void put_barrier(struct ptx *p, const struct ptx_whole_text *t, struct str line)
 {
@@ -285,11 +303,13 @@ static void put_barrier(struct ptx *p, const struct ptx_whole_text *t, struct st
     const char *at = find(line, name), *comma = find(line, ",");
     const uint32_t id = (uint32_t)strtoul(at + sizeof name - 1, NULL, 10);
     const uint32_t threads = comma ? (uint32_t)strtoul(comma + 1, NULL, 10) : t->part->threads;
+    if (t->groups > 1)
+        ptx_whole_barrier(p, t, id);
     put(p, (struct str){line.data, (size_t)(at - line.data)});
-    if (t->groups == 1)
-        PTX_FILL(p, "bar.sync $0, $1;\n", id, threads);
+    if (t->groups > 1)
+        PTX_FILL(p, "bar.sync %whole_at, $0;\n", threads);
     else
-        PTX_FILL(p, "bar.sync %whole_bar$0, $1;\n", id, threads);
+        PTX_FILL(p, "bar.sync $0, $1;\n", id, threads);
 }
 
 static void put_return(struct ptx *p, struct str line, uint32_t k)
@@ -318,7 +338,7 @@ static uint32_t number_of(const struct ptx_whole_part *part, uint32_t line)
     return i;
 }
 
-int ptx_whole_body(struct ptx *p, const struct ptx_whole_text *t, uint32_t k, struct error *err)
+int ptx_whole_body(struct ptx *p, const struct ptx_whole_text *t, uint32_t target_at, uint32_t k, struct error *err)
 {
     struct str text = t->body, line;
     for (uint32_t i = (uint32_t)t->first_line; ptx_whole_line(&text, &line); i++) {
@@ -326,8 +346,10 @@ int ptx_whole_body(struct ptx *p, const struct ptx_whole_text *t, uint32_t k, st
         const uint32_t number = number_of(t->part, i);
         if (begins(words, ".shared ") || begins(words, "griddepcontrol.launch_dependents;"))
             continue;
-        if (begins(words, "griddepcontrol.wait;") || str_equal(line, STR_LIT(PTX_READS_FROM_HERE)))
-            ptx_whole_wait(p, 2 * k);
+        if (is_wait(line) && !t->waits)
+            continue;
+        if (is_wait(line))
+            ptx_whole_wait(p, target_at, 2 * k, !t->part->loops);
         else if (begins(words, "//"))
             put(p, line), PTX_LINES(p, "\n");
         else if (number < (uint32_t)t->part->n_numbers)

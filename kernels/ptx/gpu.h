@@ -225,11 +225,11 @@ enum { GPU_WHOLE_STEP = FUSED_VARIANTS, GPU_STEP_VARIANTS };
 struct gpu_whole {
     struct gpu_kernel *kernel; // NULL: the list is launched kernel by kernel
     struct ptx_whole *parts;
-    int *part_of;          // [n_launches] the part of which each launch is a step; -1: none
-    uint64_t tables[2];    // without and with an output
-    uint64_t arrivals;     // the counter of the barrier
-    uint8_t *host;         // a table in host memory
-    size_t bytes;          // of a table
+    int *part_of;       // [n_launches] the part of which each launch is a step; -1: none
+    uint64_t tables[2]; // without and with an output
+    uint64_t arrivals;  // the counter of the barrier
+    uint8_t *host;      // a table in host memory
+    size_t bytes;       // of a table
 };
 
 // The launches that find the `keep` largest logits of each row; they run after the launches of a list. Made when a step

@@ -1,7 +1,8 @@
 // Makes one kernel of the launches of a step of one row (emit_whole.h), and the table of steps that it goes through.
 //
 // The list of one row stays what it is: it says what the steps are, and a profile times its launches one by one. A step
-// that is recorded as a graph launches the whole kernel instead. A list that cannot be one kernel is launched as before.
+// that is recorded as a graph launches the whole kernel instead, for each run of launches that are parts of it. A launch of
+// too many threads for a part is between two runs, and one that would be a run alone is launched as before.
 #include "kernels/ptx/gpu.h"
 
 // Whether a launch is a step of the part: it has the part's kernel, or one that differs in numbers alone.
@@ -13,37 +14,48 @@ static bool joins(struct ptx_whole_part *part, const struct gpu_kernel *k, bool 
     return part->text.data == text.data || ptx_whole_joins(part, text);
 }
 
-// Finds the part of which a launch is a step, and makes one if there is none. Returns -1 if there are too many.
+// Finds the part of which a launch is a step, and makes one if there is none. Returns -1 if the launch can be none.
 static int part_of(struct ptx_whole *w, const struct gpu_launch *l, const struct gpu_kernel *k)
 {
+    const uint32_t *block = k->launch.block;
     const bool loops = l->most_ctas > 0;
+    if (block[0] > PTX_WHOLE_THREADS || block[0] % 32 || block[1] != 1 || block[2] != 1 || l->n_args > PTX_WHOLE_PARAMS)
+        return -1;
     for (int i = 0; i < w->n_parts; i++)
         if (joins(&w->parts[i], k, loops))
             return i;
-    if (w->n_parts == PTX_WHOLE_PARTS || k->launch.block[1] != 1 || k->launch.block[2] != 1)
+    if (w->n_parts == PTX_WHOLE_PARTS)
         return -1;
-    w->parts[w->n_parts] = (struct ptx_whole_part){.text = {k->key, k->key_size},
-                                                   .threads = k->launch.block[0],
-                                                   .shared = k->launch.shared,
-                                                   .loops = loops};
+    w->parts[w->n_parts] = (struct ptx_whole_part){
+        .text = {k->key, k->key_size}, .threads = block[0], .shared = k->launch.shared, .loops = loops};
     return w->n_parts++;
 }
 
-// Sets the part of each launch of the list. Returns false if a launch can be none.
-static bool find_parts(const struct plan *p, struct gpu_whole *w)
+static void find_parts(const struct plan *p, struct gpu_whole *w)
 {
     static const int rows[ROWS_KINDS] = {1, 1};
     const struct gpu_list *list = &p->lists[GPU_ONE_ROW];
     struct gpu_shape shape;
     for (int i = 0; i < list->n_launches; i++) {
-        w->part_of[i] = -1;
+        const bool there = gpu_shape_of(p, &list->launches[i], rows, &shape);
+        w->part_of[i] = there ? part_of(w->parts, &list->launches[i], shape.kernel) : -1;
+    }
+}
+
+// Returns the number of the launch behind the run of parts that begins with launch i, and sets *n to its steps. Launches
+// that a step with these rows leaves out are passed over.
+static int run_from(const struct plan *p, int i, const int rows[ROWS_KINDS], int *n)
+{
+    const struct gpu_list *list = &p->lists[GPU_ONE_ROW];
+    struct gpu_shape shape;
+    for (*n = 0; i < list->n_launches; i++) {
         if (!gpu_shape_of(p, &list->launches[i], rows, &shape))
             continue;
-        w->part_of[i] = part_of(w->parts, &list->launches[i], shape.kernel);
-        if (w->part_of[i] < 0 || list->launches[i].n_args > PTX_WHOLE_PARAMS)
-            return false;
+        if (p->whole.part_of[i] < 0)
+            break;
+        ++*n;
     }
-    return true;
+    return i;
 }
 
 static int alloc(struct plan *p, struct gpu_whole *w, struct error *err)
@@ -72,7 +84,8 @@ int gpu_whole_make(struct plan *p, struct error *err)
     if (alloc(p, &w, err))
         return -1;
     const struct gpu_spec spec = {.kind = GPU_WHOLE, .whole.of = w.parts};
-    if (!find_parts(p, &w))
+    find_parts(p, &w);
+    if (!w.parts->n_parts)
         return 0;
     if (gpu_kernel_get(p->gpu, &spec, &w.kernel, &why)) {
         if (why.code == E_MEMORY)
@@ -83,9 +96,9 @@ int gpu_whole_make(struct plan *p, struct error *err)
     return 0;
 }
 
-// Writes step l to the table at `to`.
+// Writes the step of launch l to the table at `to`. next: where the step behind it is, in bytes from the run's first one.
 static void put_step(const struct plan *p, const struct gpu_launch *l, int part, const struct gpu_shape *shape,
-                     const int rows[ROWS_KINDS], uint8_t *to)
+                     const int rows[ROWS_KINDS], uint32_t next, uint8_t *to)
 {
     const struct ptx_whole_part *of = &p->whole.parts->parts[part];
     const struct str text = {shape->kernel->key, shape->kernel->key_size};
@@ -94,6 +107,7 @@ static void put_step(const struct plan *p, const struct gpu_launch *l, int part,
     if (l->most_ctas)
         step.grid[0] = MIN(step.grid[0], MIN(l->most_ctas, gpu_whole_ctas(p)));
     step.ctas = step.grid[0] * step.grid[1] * step.grid[2];
+    step.next = next;
     gpu_args_of(p, l, shape, rows, args);
     ptx_whole_numbers(of, text, numbers);
     memcpy(to, &step, sizeof step);
@@ -106,36 +120,63 @@ uint32_t gpu_whole_ctas(const struct plan *p)
     return (uint32_t)MAX(driver_facts(p->gpu->driver)->n_sm, 1);
 }
 
-int gpu_whole_put(struct plan *p, const int rows[ROWS_KINDS], struct error *err)
+// Writes the steps of the run from launch `i` to `end`.
+static uint8_t *put_run(struct plan *p, int i, int end, const int rows[ROWS_KINDS], uint8_t *at)
 {
-    const struct gpu_list *list = &p->lists[GPU_ONE_ROW];
+    struct ptx_whole_step step;
     struct gpu_shape shape;
-    uint8_t *last = NULL, *at = p->whole.host;
-    const uint32_t one = 1;
-    memset(p->whole.host, 0, p->whole.bytes);
-    for (int i = 0; i < list->n_launches; i++) {
-        if (!gpu_shape_of(p, &list->launches[i], rows, &shape))
+    const uint8_t *first = at;
+    for (; i < end; i++) {
+        const struct gpu_launch *l = &p->lists[GPU_ONE_ROW].launches[i];
+        if (!gpu_shape_of(p, l, rows, &shape))
             continue;
-        put_step(p, &list->launches[i], p->whole.part_of[i], &shape, rows, at);
-        last = at;
+        const uint32_t next = (uint32_t)(at - first) + PTX_WHOLE_STRIDE;
+        put_step(p, l, p->whole.part_of[i], &shape, rows, next, at);
         at += PTX_WHOLE_STRIDE;
     }
-    if (last)
-        memcpy(last + offsetof(struct ptx_whole_step, last), &one, sizeof one);
+    memcpy(&step, at - PTX_WHOLE_STRIDE, sizeof step);
+    step.last = 1;
+    memcpy(at - PTX_WHOLE_STRIDE, &step, sizeof step);
+    return at;
+}
+
+int gpu_whole_put(struct plan *p, const int rows[ROWS_KINDS], struct error *err)
+{
+    uint8_t *at = p->whole.host;
+    memset(at, 0, p->whole.bytes);
+    for (int i = 0, end, n; i < p->lists[GPU_ONE_ROW].n_launches; i = MAX(end, i + 1)) {
+        end = run_from(p, i, rows, &n);
+        at = n ? put_run(p, i, end, rows, at) : at;
+    }
     return driver_put(p->gpu->driver, p->whole.tables[rows[ROWS_OUTPUTS] > 0], p->whole.host, p->whole.bytes, err);
 }
 
-int gpu_whole_launch(const struct plan *p, const int rows[ROWS_KINDS], struct error *err)
+// Launches the steps from byte `at` of the table.
+static int launch_run(const struct plan *p, const int rows[ROWS_KINDS], uint64_t at, struct error *err)
 {
     const struct ptx_launch *of = &p->whole.kernel->launch;
-    uint64_t table = p->whole.tables[rows[ROWS_OUTPUTS] > 0], arrivals = p->whole.arrivals;
+    uint64_t table = p->whole.tables[rows[ROWS_OUTPUTS] > 0] + at, arrivals = p->whole.arrivals;
     void *params[] = {&table, &arrivals};
     const struct driver_launch l = {.grid = {gpu_whole_ctas(p), 1, 1},
                                     .block = {of->block[0], 1, 1},
                                     .params = params,
                                     .shared = of->shared,
                                     .cooperative = true};
-    if (driver_run(p->gpu->driver, p->whole.kernel->kernel, &l, err))
-        return fail_prefix(err, "a whole step");
+    return driver_run(p->gpu->driver, p->whole.kernel->kernel, &l, err) ? fail_prefix(err, "a whole step") : 0;
+}
+
+int gpu_whole_launch(const struct plan *p, const int rows[ROWS_KINDS], struct error *err)
+{
+    const struct gpu_list *list = &p->lists[GPU_ONE_ROW];
+    uint64_t at = 0;
+    for (int i = 0, end, n; i < list->n_launches; i = MAX(end, i + 1)) {
+        end = run_from(p, i, rows, &n);
+        if (n > 1 && launch_run(p, rows, at, err))
+            return -1;
+        for (int j = i; n < 2 && j < MAX(end, i + 1); j++)
+            if (gpu_launch_one(p, &list->launches[j], rows, err))
+                return -1;
+        at += (uint64_t)n * PTX_WHOLE_STRIDE;
+    }
     return 0;
 }
