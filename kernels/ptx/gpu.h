@@ -355,6 +355,8 @@ int gpu_whole_make(struct plan *p, struct error *err);
 uint32_t gpu_whole_ctas(const struct plan *p);
 // Writes the table for steps with these rows, and launches the kernel.
 int gpu_whole_put(struct plan *p, const int rows[ROWS_KINDS], struct error *err);
+// Whether launch i of the list is a step of the kernel; *begins: it is the first one of a launch of the kernel.
+bool gpu_whole_step(const struct plan *p, int i, const int rows[ROWS_KINDS], bool *begins);
 int gpu_whole_launch(const struct plan *p, const int rows[ROWS_KINDS], struct error *err);
 
 // ---- times (gpu_profile.c)

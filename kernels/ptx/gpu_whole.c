@@ -96,6 +96,20 @@ int gpu_whole_make(struct plan *p, struct error *err)
     return 0;
 }
 
+bool gpu_whole_step(const struct plan *p, int i, const int rows[ROWS_KINDS], bool *begins)
+{
+    int n = 0, end = 0, from = 0;
+    *begins = false;
+    if (!p->whole.kernel)
+        return false;
+    for (; end <= i; end = MAX(end, from + 1)) {
+        from = end;
+        end = run_from(p, from, rows, &n);
+    }
+    *begins = n > 1 && i == from;
+    return n > 1;
+}
+
 // Writes the step of launch l to the table at `to`. next: where the step behind it is, in bytes from the run's first one.
 static void put_step(const struct plan *p, const struct gpu_launch *l, int part, const struct gpu_shape *shape,
                      const int rows[ROWS_KINDS], uint32_t next, uint8_t *to)
