@@ -156,3 +156,56 @@ Test(ptx_whole, serves_older_cards)
         check_bits("qwen3-moe-tiny", "Q4_K_M", DT_F16, 1);
     }
 }
+
+// ---- ptxas, where it is found: no warnings, and no spills
+
+static void assemble(const struct made *model, int arch, const char *what)
+{
+    struct machine *m;
+    struct plan *p;
+    struct error err = {0};
+    char folder[] = "/tmp/quern-whole-ptx-XXXXXX", path[64], command[256], report[4096];
+    const struct machine_options options = {0};
+    const struct compile_options compile = {1, 1, {DT_F16, DT_F16}, false, NULL};
+    cr_assert_eq(machine_open_gpu(&m, &options, &(struct gpu_options){.paper = arch, .variant = GPU_WHOLE_STEP}, &err),
+                 0, "%s", err.text);
+    cr_assert_eq(m->v->compile(m, model->graph, &compile, &p, &err), 0, "%s", err.text);
+    cr_assert(p->whole.kernel, "%s, sm_%d", what, arch);
+    cr_assert_not_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/ptx", folder);
+    FILE *f = fopen(path, "w");
+    cr_assert(f && fwrite(p->whole.kernel->text, 1, p->whole.kernel->text_size, f) == p->whole.kernel->text_size);
+    fclose(f);
+    snprintf(command, sizeof command, "ptxas -v -arch=sm_%d -o /dev/null %s 2>&1; rm -r %s", arch, path, folder);
+    FILE *out = popen(command, "r");
+    cr_assert_not_null(out);
+    report[fread(report, 1, sizeof report - 1, out)] = 0;
+    pclose(out);
+    const char *used = strstr(report, "Used ");
+    cr_expect(strstr(report, " 0 bytes spill stores, 0 bytes spill loads"), "%s, sm_%d: %s", what, arch, report);
+    cr_expect(!strstr(report, "warning"), "%s, sm_%d: %s", what, arch, report);
+    fprintf(stderr, "%s, sm_%d: %d parts, %d registers, %u bytes of shared memory\n", what, arch,
+            p->whole.parts->n_parts, used ? atoi(used + 5) : 0, p->whole.kernel->launch.shared);
+    m->v->plan_free(m, p);
+    m->v->close(m);
+}
+
+Test(ptx_whole, assembles_without_spills)
+{
+#ifdef EVERY_ARCH
+    static const int archs[] = {75, 80, 86, 89, 90, 100, 120};
+    static const char *const models[] = {"llama-tiny", "llama-135m",     "qwen2-0.5b", "gemma3-tiny", "qwen35-tiny",
+                                         "phi3-tiny",  "qwen3-moe-tiny", "gpt2-tiny",  "gpt-oss-tiny"};
+#else
+    static const int archs[] = {80, 90};
+    static const char *const models[] = {"llama-tiny", "qwen3-moe-tiny"};
+#endif
+    if (system("ptxas --version >/dev/null 2>&1"))
+        cr_skip_test("ptxas is not installed");
+    for (size_t i = 0; i < COUNT_OF(models); i++) {
+        struct made model = make(models[i], "Q4_K_M");
+        for (size_t a = 0; a < COUNT_OF(archs); a++)
+            assemble(&model, archs[a], models[i]);
+        unmake(&model);
+    }
+}
