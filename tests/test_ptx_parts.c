@@ -155,7 +155,7 @@ static void rig_open(struct rig *r, const char *from, const char *to)
     ptx_start(&p, r->text, sizeof r->text / 2);
     cr_assert_eq(ptx_emit_whole(&p, &r->whole, &r->launch, &err), 0, "%s", err.text);
     char *at = from ? strstr(r->text, from) : NULL;
-    cr_assert(!from || at, "no '%s' in the text", from);
+    cr_assert(!from || at, "no '%s' in the text", from ? from : "");
     if (at) {
         memmove(at + strlen(to), at + strlen(from), strlen(at + strlen(from)) + 1);
         memcpy(at, to, strlen(to));
@@ -214,6 +214,7 @@ Test(ptx_parts, a_whole_step_does_what_its_launches_do)
     simt_free(r.s);
 }
 
+#ifndef ON_A_CARD // which would hang
 Test(ptx_parts, mistakes_are_found)
 {
     static const struct {
@@ -238,6 +239,7 @@ Test(ptx_parts, mistakes_are_found)
         simt_free(r.s);
     }
 }
+#endif
 
 static int emit(const char *text, uint32_t most_shared, struct error *err)
 {

@@ -43,7 +43,11 @@ static void unmake(struct made *m)
     remove(m->path);
 }
 
+enum { TOP = 4 };
 struct run {
+    bool profile; // each launch is timed by itself
+    int top_k;
+    struct candidate top[STEPS][TOP];
     struct machine *m;
     struct plan *plan;
     struct buffer *kv, *states;
@@ -54,9 +58,9 @@ static void run_open(struct run *r, const struct made *model, int variant, enum 
 {
     struct error err = {0};
     const struct machine_options options = {0};
-    const struct compile_options compile = {1, 1, {type, type}, false, NULL};
+    const struct compile_options compile = {1, 1, {type, type}, r->profile, NULL};
     const struct graph *g = model->graph;
-    *r = (struct run){0};
+    *r = (struct run){.profile = r->profile, .top_k = r->top_k};
     cr_assert_eq(machine_open_gpu(&r->m, &options, &(struct gpu_options){.variant = variant}, &err), 0, "%s", err.text);
     cr_assert_eq(r->m->v->compile(r->m, g, &compile, &r->plan, &err), 0, "%s", err.text);
     cr_assert_eq(r->m->v->alloc(r->m, MAX(kv_page_bytes(g, compile.kv_type) * PAGES, (size_t)1), &r->kv, &err), 0);
@@ -79,6 +83,8 @@ static int run_steps(struct run *r, struct error *err)
                          .pages_stride = PAGES,
                          .kv = r->kv,
                          .logits = r->logits[i],
+                         .top_k = r->top_k,
+                         .top = r->top[i],
                          .states = r->states,
                          .state_from = &from,
                          .state_to = &zero};
@@ -155,6 +161,79 @@ Test(ptx_whole, serves_older_cards)
         check_bits("llama-tiny", "Q4_K_M", DT_F16, 1);
         check_bits("qwen3-moe-tiny", "Q4_K_M", DT_F16, 1);
     }
+}
+
+// ---- beside the rest of the machine
+
+// The launches that find the greatest logits follow the whole step. A profile launches kernel by kernel.
+Test(ptx_whole, finds_the_greatest_logits_and_is_profiled)
+{
+    static struct run top[2] = {{.top_k = TOP}, {.top_k = TOP}}, plain, profiled = {.profile = true};
+    struct made model = make("llama-tiny", "Q4_K_M");
+    struct error err = {0};
+    struct quern_cuda_counts before, after;
+    for (int i = 0; i < 2; i++) {
+        run_open(&top[i], &model, i ? GPU_WHOLE_STEP : 0, DT_F16);
+        cr_assert_eq(run_steps(&top[i], &err), 0, "%s", err.text);
+    }
+    cr_expect_eq(memcmp(top[0].top, top[1].top, sizeof top[0].top), 0);
+    run_open(&plain, &model, 0, DT_F16);
+    run_open(&profiled, &model, GPU_WHOLE_STEP, DT_F16);
+    cr_assert_eq(run_steps(&plain, &err), 0, "%s", err.text);
+    quern_cuda_count(&before);
+    cr_assert_eq(run_steps(&profiled, &err), 0, "%s", err.text);
+    quern_cuda_count(&after);
+    cr_expect_gt(after.launches - before.launches, 20 * STEPS);
+    cr_expect_eq(memcmp(plain.logits[STEPS - 1], profiled.logits[STEPS - 1], N_VOCAB * sizeof(float)), 0);
+    run_close(&top[0]);
+    run_close(&top[1]);
+    run_close(&plain);
+    run_close(&profiled);
+    unmake(&model);
+}
+
+// A card on which the blocks have no room at the same time refuses the launch. While kernels are chosen that is no error,
+// and another variant is taken.
+Test(ptx_whole, a_card_without_room_for_it_takes_another_variant)
+{
+    struct made model = make("llama-tiny", "Q4_K_M");
+    struct error err = {0};
+    struct machine *m;
+    struct plan *p;
+    const struct machine_options options = {0};
+    const struct compile_options compile = {1, 1, {DT_F16, DT_F16}, false, NULL};
+    for (unsigned refused = 0; refused < 2; refused++) {
+        struct card_choice c = {0};
+        cr_assert_eq(machine_open_gpu(&m, &options, &(struct gpu_options){.tune_seconds = 1e9}, &err), 0, "%s",
+                     err.text);
+        quern_cuda_fail(refused ? "cuLaunchCooperativeKernel" : NULL, refused, refused ? 720 : 0);
+        cr_assert_eq(m->v->compile(m, model.graph, &compile, &p, &err), 0, "%s", err.text);
+        quern_cuda_fail(NULL, 0, 0);
+        for (int i = 0; card_choice(m, i, &c) && strcmp(c.type, "step") != 0; i++)
+            ;
+        cr_assert_eq(strcmp(c.type, "step"), 0);
+        cr_expect_eq(c.n_tried, refused ? GPU_WHOLE_STEP : GPU_STEP_VARIANTS, "%d variants", c.n_tried);
+        cr_expect(!refused || !p->whole.kernel);
+        m->v->plan_free(m, p);
+        m->v->close(m);
+    }
+    unmake(&model);
+}
+
+// Asked for by its number, it is launched or refused.
+Test(ptx_whole, a_launch_that_is_refused_is_an_error)
+{
+    static struct run r;
+    struct made model = make("llama-tiny", "Q4_K_M");
+    struct error err = {0};
+    run_open(&r, &model, GPU_WHOLE_STEP, DT_F16);
+    quern_cuda_fail("cuLaunchCooperativeKernel", 1, 720);
+    cr_expect_eq(run_steps(&r, &err), -1);
+    quern_cuda_fail(NULL, 0, 0);
+    cr_expect(strstr(err.text, "a whole step: cuLaunchCooperativeKernel"), "%s", err.text);
+    cr_expect_eq(run_steps(&r, &err), 0, "%s", err.text);
+    run_close(&r);
+    unmake(&model);
 }
 
 // ---- ptxas, where it is found: no warnings, and no spills
