@@ -143,6 +143,19 @@ static void load_step(struct ptx *p, const struct frame *r)
                  r->next_at);
 }
 
+// The step that was loaded becomes that of the arguments.
+static void take_step(struct ptx *p, const struct frame *r)
+{
+    PTX_FILL(p,
+             "    mov.u32 %whole_index, %tid.x;\n"
+             "    setp.lt.u32 %whole_in, %whole_index, $0;\n"
+             "    mad.lo.u32 %whole_at, %whole_index, 8, %whole_args;\n"
+             "    @%whole_in ld.shared.u64 %whole_next, [%whole_at+$1];\n"
+             "    @%whole_in st.shared.u64 [%whole_at], %whole_next;\n"
+             "    bar.sync $2;\n",
+             r->words, r->next_at, STEP_BARRIER);
+}
+
 // The number of CTAs, and the address of the counter.
 static void load_counter(struct ptx *p)
 {
@@ -171,6 +184,7 @@ static void begin(struct ptx *p, const struct frame *r)
     if (r->target >= 80)
         PTX_LINES(p, "    cp.async.wait_all;\n");
     PTX_FILL(p, "    bar.sync $0;\n", STEP_BARRIER);
+    take_step(p, r);
 }
 
 // ---- the barrier
@@ -324,25 +338,13 @@ static int part(struct ptx *p, const struct ptx_whole_text *t, uint32_t k, const
 
 // ---- the loop over steps
 
-// The step that was loaded becomes that of the arguments, and its successor is loaded.
-static void take_step(struct ptx *p, const struct frame *r)
+// The successor of the step is loaded, and the threads go to its part.
+static void choose(struct ptx *p, const struct frame *r, uint32_t n_parts)
 {
-    PTX_FILL(p,
-             "STEP:\n"
-             "    mov.u32 %whole_index, %tid.x;\n"
-             "    setp.lt.u32 %whole_in, %whole_index, $0;\n"
-             "    mad.lo.u32 %whole_at, %whole_index, 8, %whole_args;\n"
-             "    @%whole_in ld.shared.u64 %whole_next, [%whole_at+$1];\n"
-             "    @%whole_in st.shared.u64 [%whole_at], %whole_next;\n"
-             "    bar.sync $2;\n"
-             "    ld.shared.u32 %whole_at, [%whole_args+24];\n",
-             r->words, r->next_at, STEP_BARRIER);
+    PTX_LINES(p, "STEP:\n"
+                 "    ld.shared.u32 %whole_at, [%whole_args+24];\n");
     load_step(p, r);
     PTX_LINES(p, "    ld.shared.u32 %whole_part, [%whole_args];\n");
-}
-
-static void choose(struct ptx *p, uint32_t n_parts)
-{
     for (uint32_t k = 0; k < n_parts; k++)
         PTX_FILL(p,
                  "    setp.eq.u32 %whole_in, %whole_part, $0;\n"
@@ -351,6 +353,8 @@ static void choose(struct ptx *p, uint32_t n_parts)
     PTX_LINES(p, "    trap;\n");
 }
 
+// The release waits until what the CTA wrote is seen on the whole card, and holds its warp up for so long. It comes last, so
+// that the other warps need not wait before they begin with the next part.
 static void end_step(struct ptx *p, const struct frame *r)
 {
     PTX_LINES(p, "ENDED:\n"
@@ -365,6 +369,7 @@ static void end_step(struct ptx *p, const struct frame *r)
              "    setp.ne.u32 %whole_in, %whole_part, 0;\n"
              "    @%whole_in ret;\n",
              STEP_BARRIER);
+    take_step(p, r);
     find_first(p);
     load_counter(p);
     PTX_FILL(p,
@@ -389,8 +394,7 @@ int ptx_emit_whole(struct ptx *p, const struct ptx_whole *w, struct ptx_launch *
     declare(p, texts, w->n_parts);
     head(p, w, &r);
     begin(p, &r);
-    take_step(p, &r);
-    choose(p, (uint32_t)w->n_parts);
+    choose(p, &r, (uint32_t)w->n_parts);
     for (int k = 0; k < w->n_parts; k++)
         if (part(p, &texts[k], (uint32_t)k, &r, err))
             return -1;
