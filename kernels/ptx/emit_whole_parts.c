@@ -4,7 +4,6 @@
 
 #include "kernels/ptx/emit_early.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 // ---- lines and words
@@ -331,82 +330,41 @@ static void put_number(struct ptx *p, const struct ptx_whole_text *t, struct str
     PTX_LINES(p, "%whole_number;\n");
 }
 
-// ---- registers that are set under a condition
+// ---- registers
 //
-// Where a guarded instruction is the first to set a register, the register keeps what it was if the guard is false. A kernel
+// Where what first sets a register is under a condition, the register keeps what it was if the condition is false. A kernel
 // does not use it then, but the assembler must assume that it is what an earlier step has left there, and would keep it
-// through all other parts. So such registers are set to zero where they are declared.
+// through all other parts. So all registers are set to zero where they are declared. Almost all of that is dead code, which
+// the assembler drops.
 
-enum { GUARDED = 256 }; // those beyond cost a register each, and no more
-struct guarded {
-    struct str names[GUARDED];
-    int n;
-};
-
-static bool is_guarded(const struct guarded *g, struct str name)
+// Sets a register of the type of a declaration to zero. number: of a register of a family; -1: it is none.
+static void put_zero(struct ptx *p, struct str declaration, struct str name, int number)
 {
-    for (int i = 0; i < g->n; i++)
-        if (str_equal(g->names[i], name))
-            return true;
-    return false;
-}
-
-// Adds the registers that an instruction sets: its first operand, or those in braces.
-static void add_guarded(struct guarded *g, struct str words)
-{
-    const char *op = memchr(words.data, ' ', words.len), *end = words.data + words.len;
-    const char *at = op ? memchr(op + 1, ' ', (size_t)(end - op - 1)) : NULL;
-    const bool braces = at && at + 1 < end && at[1] == '{';
-    while (at && at + 1 < end && (at[1] == '%' || at[1] == '{' || *at == '{')) {
-        at += 1 + (at[1] == '{');
-        const struct str name = word_at((struct str){at, (size_t)(end - at)}, 1);
-        if (g->n < GUARDED && !is_guarded(g, (struct str){at, name.len + 1}))
-            g->names[g->n++] = (struct str){at, name.len + 1};
-        at += name.len + 1;
-        if (!braces || at + 1 >= end || *at != ',')
-            return;
-        at++;
-    }
-}
-
-static void find_guarded(struct str text, struct guarded *g)
-{
-    struct str line;
-    while (ptx_whole_line(&text, &line)) {
-        const struct str words = without_blanks(line);
-        if (words.len && *words.data == '@')
-            add_guarded(g, words);
-    }
-}
-
-// Sets a register of the type of a declaration to zero.
-static void put_zero(struct ptx *p, struct str declaration, const char *name, size_t len)
-{
-    if (find(declaration, ".pred"))
-        PTX_LINES(p, "    setp.ne.u32 ");
+    const bool predicate = find(declaration, ".pred") != NULL;
+    if (predicate)
+        PTX_LINES(p, "    setp.ne.u32 %");
     else
-        PTX_FILL(p, "    mov.b$0 ", find(declaration, "64 ") ? 64u : find(declaration, "16 ") ? 16u : 32u);
-    ptx_copy(p, name, len);
-    put_word(p, find(declaration, ".pred") ? ", 0, 0;\n" : ", 0;\n");
+        PTX_FILL(p, "    mov.b$0 %", find(declaration, "64 ") ? 64u : find(declaration, "16 ") ? 16u : 32u);
+    put(p, name);
+    if (number >= 0)
+        PTX_FILL(p, "$0", (uint32_t)number);
+    put_word(p, predicate ? ", 0, 0;\n" : ", 0;\n");
 }
 
-// Writes a declaration of registers, "    .reg .f32 %a, %b<4>;", and sets those that are guarded to zero.
-static void put_registers(struct ptx *p, struct str line, const struct guarded *g)
+// Writes a declaration, "    .reg .f32 %a, %b<4>;", and sets its registers to zero.
+static void put_registers(struct ptx *p, struct str line)
 {
     put(p, line);
     PTX_LINES(p, "\n");
     for (size_t i = 0; i < line.len; i++) {
         if (line.data[i] != '%')
             continue;
-        char name[64];
-        const struct str word = word_at(line, i + 1);
-        const bool family = i + 1 + word.len < line.len && line.data[i + 1 + word.len] == '<';
-        const int n = family ? (int)strtol(line.data + i + 2 + word.len, NULL, 10) : 1;
-        for (int k = 0; k < n; k++) {
-            const int len = snprintf(name, sizeof name, family ? "%%%.*s%d" : "%%%.*s", STR_ARG(word), k);
-            if (is_guarded(g, (struct str){name, (size_t)len}))
-                put_zero(p, line, name, (size_t)len);
-        }
+        const struct str name = word_at(line, i + 1);
+        const size_t end = i + 1 + name.len;
+        const bool family = end < line.len && line.data[end] == '<';
+        const int n = family ? (int)strtol(line.data + end + 1, NULL, 10) : 1;
+        for (int k = 0; k < n; k++)
+            put_zero(p, line, name, family ? k : -1);
     }
 }
 
@@ -418,36 +376,38 @@ static uint32_t number_of(const struct ptx_whole_part *part, uint32_t line)
     return i;
 }
 
+// Writes an instruction: some become others.
+static int put_changed(struct ptx *p, const struct ptx_whole_text *t, struct str line, uint32_t k, struct error *err)
+{
+    const struct str words = without_blanks(line);
+    if (find(words, "ld.param."))
+        return put_param(p, t, line, err);
+    if (find(words, "bar.sync "))
+        put_barrier(p, t, line);
+    else if (begins(words, "ret;") || (words.len && *words.data == '@' && find(words, " ret;")))
+        put_return(p, line, k);
+    else
+        put_instruction(p, t, line);
+    return 0;
+}
+
 int ptx_whole_body(struct ptx *p, const struct ptx_whole_text *t, uint32_t target_at, uint32_t k, struct error *err)
 {
     struct str text = t->body, line;
-    struct guarded guarded = {.n = 0};
-    find_guarded(text, &guarded);
     for (uint32_t i = (uint32_t)t->first_line; ptx_whole_line(&text, &line); i++) {
         const struct str words = without_blanks(line);
         const uint32_t number = number_of(t->part, i);
-        if (begins(words, ".shared ") || begins(words, "griddepcontrol.launch_dependents;"))
-            continue;
-        if (is_wait(line) && !t->waits)
-            continue;
-        if (is_wait(line))
+        if (is_wait(line) && t->waits)
             ptx_whole_wait(p, target_at, 2 * k, !t->part->loops);
+        else if (is_wait(line) || begins(words, "//") || begins(words, ".shared ") ||
+                 begins(words, "griddepcontrol.launch_dependents;"))
+            continue;
         else if (begins(words, ".reg "))
-            put_registers(p, line, &guarded);
-        else if (begins(words, "//"))
-            put(p, line), PTX_LINES(p, "\n");
+            put_registers(p, line);
         else if (number < (uint32_t)t->part->n_numbers)
             put_number(p, t, line, number);
-        else if (find(words, "ld.param.") && put_param(p, t, line, err))
+        else if (put_changed(p, t, line, k, err))
             return -1;
-        else if (find(words, "ld.param."))
-            continue;
-        else if (find(words, "bar.sync "))
-            put_barrier(p, t, line);
-        else if (begins(words, "ret;") || (*words.data == '@' && find(words, " ret;")))
-            put_return(p, line, k);
-        else
-            put_instruction(p, t, line);
     }
     return 0;
 }
