@@ -133,6 +133,7 @@ Test(ptx_cooperative, what_is_wrong_with_a_barrier_is_found)
         {"ld.acquire", "ld.relaxed", "race"},
         {"bar.sync 0; // before the arrival", "", "race"},
         {"bar.sync 0; // behind the wait", "", "race"},
+        {"ld.global.u32 %w", "ld.global.nc.u32 %w", "as a constant"},
         {"add.u64 %target, %target, %all;", "", "race"}, // it waits for one arrival too few, and so on
         {"@%first red.release.gpu.global.add.u64 [%count], 1;", "", "deadlock"},
         {"add.u64 %target, %target, %all;", "add.u64 %target, %target, 4;", "deadlock"},

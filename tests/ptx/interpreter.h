@@ -6,7 +6,7 @@
 // with an error that names kernel, line, CTA and thread at any fault that a GPU may not report: an access that is out
 // of bounds, misaligned or a race; a read of a register or byte that was never written, or that a copy in flight will
 // write; a barrier that not all threads reach; a phase of an mbarrier that is never complete; a wait for memory that no
-// CTA will write.
+// CTA will write; a load of constants that reads what the same launch has written.
 //
 // Ownership: the machine owns its memory and its modules until simt_free. Threads: one at a time for each machine.
 #ifndef QUERN_INTERPRETER_H

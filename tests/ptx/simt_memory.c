@@ -158,6 +158,21 @@ static int check_early(struct warp *w, const struct simt_insn *in, int lane, con
     return 0;
 }
 
+// Checks a load through the cache of constants, ld.global.nc: nothing may write what it reads while its launch runs, nor one
+// that may overlap with it.
+static int check_constant(struct warp *w, const struct simt_insn *in, int lane, const struct region *r, uint64_t at,
+                          unsigned size)
+{
+    const struct launch *l = w->cta->launch;
+    const uint32_t first = l->dependent ? l->s->chain : l->first_cta;
+    for (uint64_t i = at; i < at + size; i++)
+        if ((r->split[i / 4] ? &r->bytes[i] : &r->words[i / 4])->w.cta >= first)
+            return simt_fault(w, in, lane,
+                              "0x%llx is loaded as a constant and is none: this launch or one beside it writes it",
+                              (unsigned long long)(r->base + i));
+    return 0;
+}
+
 uint8_t *simt_touch(struct warp *w, const struct simt_insn *in, int lane, uint64_t address, unsigned size,
                     enum touch how)
 {
@@ -184,6 +199,9 @@ uint8_t *simt_touch(struct warp *w, const struct simt_insn *in, int lane, uint64
         return simt_fault(w, in, lane, "%u bytes at 0x%llx are out of bounds", size, (unsigned long long)address), NULL;
     if (address >= GLOBAL_WINDOW && cta->launch->dependent && !(w->waited >> lane & 1) &&
         check_early(w, in, lane, r, address, size, how))
+        return NULL;
+    if (address >= GLOBAL_WINDOW && in->op == OP_LD && (mods & B(NC)) &&
+        check_constant(w, in, lane, r, address - r->base, size))
         return NULL;
     if (address >= GLOBAL_WINDOW)
         *(how == READ ? &cta->launch->s->count.global_read : &cta->launch->s->count.global_written) += size;
