@@ -199,7 +199,7 @@ job() {
 # kernel_jobs: a job for each test of the programs that test kernels. A program that lists none is a failure.
 kernel_jobs() {
     local name program
-    for name in kernels ops attend matmul half joined ring; do
+    for name in kernels ops attend matmul half joined ring parts; do
         program=$build/tests/card_ptx_$name
         "$program" --list >"$work/list" 2>"$work/why" || true
         if ! awk -v program="$program" '/^[a-z_]+: / { suite = substr($1, 1, length($1) - 1) }

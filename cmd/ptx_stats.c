@@ -115,8 +115,11 @@ static int predict(const struct stats *s, struct alike *a, struct error *err)
 {
     const struct card_launch *l = &a->launch;
     struct card_kernel k;
+    const int used = l->whole < 0 ? l->kernel : l->whole;
+    card_kernel(s->card, used, &k);
+    const struct card_use use = use_of(&k, &s->facts[used]);
     card_kernel(s->card, l->kernel, &k);
-    struct card_work work = {.use = use_of(&k, &s->facts[l->kernel]),
+    struct card_work work = {.use = use,
                              .ctas = l->ctas,
                              .most_ctas = l->most_ctas,
                              .bytes = l->weight_bytes,
@@ -124,6 +127,7 @@ static int predict(const struct stats *s, struct alike *a, struct error *err)
                              .turns = k.turns,
                              .ring = k.ring,
                              .early = k.early && a->beside,
+                             .stays = l->whole >= 0 && !l->begins,
                              .instructions = k.per_product * l->products};
     return card_predict(&work, &a->time, err) ? fail_prefix(err, k.name) : 0;
 }
@@ -132,7 +136,7 @@ static int predict(const struct stats *s, struct alike *a, struct error *err)
 static bool are_alike(const struct stats *s, const struct card_launch *a, const struct card_launch *b)
 {
     struct card_kernel k, m;
-    if (a->ctas != b->ctas || a->weight_bytes != b->weight_bytes)
+    if (a->ctas != b->ctas || a->weight_bytes != b->weight_bytes || a->whole != b->whole || a->begins != b->begins)
         return false;
     if (a->weight_bytes > 0 || a->kernel == b->kernel)
         return a->kernel == b->kernel;
@@ -182,9 +186,12 @@ static void print_launch(const struct stats *s, const struct alike *a)
                a->n * t->whole * 1e6);
 }
 
-// What a step takes by its launches. For a step of many rows the products alone are known.
-static void print_sum(const struct stats *s, int n_rows, int launches, double seconds)
+// What a step takes by its launches, some of which may be steps of a kernel that stays on the card. For a step of many rows
+// the products alone are known.
+static void print_sum(const struct stats *s, int n_rows, int launches, int steps, double seconds)
 {
+    if (steps)
+        text_print(s->out, "%d steps without a launch, with a barrier of 1.2 us that was not measured; ", steps);
     text_print(s->out, "%s%d launches, %.0f us: %.0f tokens/s\n", n_rows == 1 ? "" : "products alone: ", launches,
                seconds * 1e6, n_rows / seconds);
 }
@@ -192,7 +199,7 @@ static void print_sum(const struct stats *s, int n_rows, int launches, double se
 static int print_step(const struct stats *s, int n_rows, struct error *err)
 {
     struct alike *all;
-    int n = find_launches(s, n_rows, &all, err), launches = 0, status = n < 0 ? -1 : 0;
+    int n = find_launches(s, n_rows, &all, err), launches = 0, steps = 0, status = n < 0 ? -1 : 0;
     double seconds = 0;
     text_print(s->out, "\na step of %d row%s on an H200, as predicted from these counts\n%-24s %8s %7s %4s %8s", n_rows,
                n_rows == 1 ? "" : "s", "kernel", "launches", "CTAs", "on", "MB");
@@ -202,10 +209,11 @@ static int print_step(const struct stats *s, int n_rows, struct error *err)
             break;
         print_launch(s, &all[i]);
         seconds += all[i].n * all[i].time.whole;
-        launches += all[i].n;
+        const struct card_launch *l = &all[i].launch;
+        *(l->whole >= 0 && !l->begins ? &steps : &launches) += all[i].n;
     }
     if (!status && launches)
-        print_sum(s, n_rows, launches, seconds);
+        print_sum(s, n_rows, launches, steps, seconds);
     free(all);
     return status;
 }

@@ -93,6 +93,8 @@ struct card_launch {
     double most_ctas;    // the launch has at most so many thread blocks, which take the pieces in turn; 0: one for each
     double weight_bytes; // read, as cost_of_node counts them
     double products;     // of a weight and an element of x
+    int whole;           // for card_kernel: the kernel of which it is a step, instead of a launch; -1: it is a launch
+    bool begins;         // it is the first step of that kernel's launch
 };
 // Describes the i-th launch of a step that has this many rows and one output. Returns false if i is out of range. A
 // launch that such a step leaves out has kernel -1.

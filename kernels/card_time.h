@@ -11,6 +11,9 @@
 // beside the launch ahead, and has room there, what a launch costs is hidden, and the bytes of its ring come during the rest
 // of the start.
 //
+// A step of a kernel that stays on the card from step to step (stays) lasts for a barrier of all its CTAs instead of a start.
+// The bytes of its ring come during the barrier.
+//
 // The two add up where a thread block (CTA) reads and computes by turns, unless others are on the multiprocessor that
 // can use the time. CTAs that do not fill the last round of the card add to both. Caches, the banks of shared memory, the
 // tensor cores' own rate and other launches that overlap are left out. Room is judged by two CTAs of the kernel itself, not
@@ -18,7 +21,7 @@
 //
 // Sources: limits of a multiprocessor from NVIDIA's occupancy tables; bandwidth, latency, clock and start as measured on
 // an H200 (bench/results/gpu_h200.md); REACHED and the 4 of w + 4 fitted to the launches that bench/results/ptx.md lists,
-// with how far the predictions are off.
+// with how far the predictions are off. The time of a barrier is what others have reported; it was not measured here.
 //
 // Ownership: none. Threads: any; the functions are pure.
 #ifndef QUERN_CARD_TIME_H
@@ -44,6 +47,7 @@ struct card_work {
     bool turns;          // a CTA reads and computes by turns
     double ring;         // bytes that the copies of a CTA keep in flight; 0: it has none
     bool early;          // it may begin beside the launch ahead
+    bool stays;          // it is a step of a kernel whose CTAs are there already, and begins with a barrier of them
     double instructions; // of all threads
 };
 struct card_time {

@@ -391,6 +391,26 @@ Test(driver, a_kernel_that_never_waits_is_not_started_early)
     driver_close(d);
 }
 
+// The card has 4 multiprocessors, which hold 2,048 threads each.
+Test(driver, a_cooperative_launch_that_is_not_resident_is_refused)
+{
+    struct error err = {0};
+    struct driver *d = open_card(NULL);
+    struct driver_kernel *k = load_scale(d);
+    uint64_t x;
+    uint32_t f = 1;
+    OK(driver_alloc(d, N * 4, &x, &err));
+    void *params[] = {&x, &x, &f};
+    struct driver_launch l = {.grid = {1, 1, 1}, .block = {N, 1, 1}, .params = params, .cooperative = true};
+    OK(driver_run(d, k, &l, &err));
+    OK(driver_wait(d, &err));
+    l.grid[0] = 4 * 32 + 1;
+    cr_expect_eq(driver_run(d, k, &l, &err), -1);
+    cr_expect(strstr(err.text, "cuLaunchCooperativeKernel: CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE"), "%s", err.text);
+    driver_free(d, x);
+    driver_close(d);
+}
+
 Test(driver, shared_memory_beyond_the_usual_is_asked_for_once)
 {
     struct error err = {0};

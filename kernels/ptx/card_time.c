@@ -25,6 +25,7 @@ static const double latency = 0.8e-6;    // seconds from a request to its data u
 static const double clock_hz = 1.755e9;  // of an H200 under load
 static const double start = 4.3e-6;      // 1.3 us of a launch in a graph, and 3 us until memory is up to speed
 static const double hidden = 1.0e-6;     // of the start, where the launch begins beside the one ahead
+static const double barrier = 1.2e-6;    // of the CTAs of all 132 multiprocessors: as others report, not measured here
 static const double waiting_warps = 4.0; // fitted
 
 int card_resident(const struct card_use *use)
@@ -79,6 +80,13 @@ static double gained(const struct card_work *w, const struct card_time *t, doubl
     return hidden + fmin(fmin(filled, start - hidden), t->memory);
 }
 
+// How much earlier a step ends because its ring fills during the barrier.
+static double filled(const struct card_work *w, const struct card_time *t, double running)
+{
+    double ahead = fmin(w->ring * running, w->bytes) / bandwidth(t);
+    return fmin(fmin(ahead, barrier), t->memory);
+}
+
 static struct card_time times_of(const struct card_work *w, double places, int resident)
 {
     double running = fmin(w->ctas, places), warps = (w->use.threads + WARP - 1) / WARP;
@@ -93,8 +101,10 @@ static struct card_time times_of(const struct card_work *w, double places, int r
     double spread = rounds(w->ctas, w->ctas > places ? places : t.multiprocessors);
     t.issue = w->instructions / (issued(warps * each) * t.multiprocessors) * spread;
     double by_turns = w->turns ? (t.memory + t.issue) / each : 0;
-    t.whole = start + fmax(by_turns, fmax(t.memory, t.issue));
-    if (w->early && resident >= 2 * each)
+    t.whole = (w->stays ? barrier : start) + fmax(by_turns, fmax(t.memory, t.issue));
+    if (w->stays)
+        t.whole -= fmin(filled(w, &t, running), t.whole - barrier - t.issue);
+    else if (w->early && resident >= 2 * each)
         t.whole -= gained(w, &t, running);
     return t;
 }

@@ -247,6 +247,9 @@ int driver_run(struct driver *d, struct driver_kernel *k, const struct driver_la
 {
     if (driver_enter(d, err) || allow_shared(d, k, l->shared, err))
         return -1;
+    if (l->cooperative)
+        return CUDA_TRY(&d->cu, err, cuLaunchCooperativeKernel, k->function, l->grid[0], l->grid[1], l->grid[2],
+                        l->block[0], l->block[1], l->block[2], l->shared, d->stream, l->params);
     if (l->dependent && d->card.major >= 9 && d->cu.cuLaunchKernelEx)
         return launch_dependent(d, k, l, err);
     return CUDA_TRY(&d->cu, err, cuLaunchKernel, k->function, l->grid[0], l->grid[1], l->grid[2], l->block[0],

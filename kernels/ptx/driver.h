@@ -86,6 +86,9 @@ struct driver_launch {
     // The kernel executes griddepcontrol.wait, so it may start before the launches ahead of it have ended. This has no
     // effect below sm_90 and with drivers that lack cuLaunchKernelEx.
     bool dependent;
+    // All thread blocks are there at the same time, so that they may wait for each other. The driver refuses a launch for
+    // which the card has no room.
+    bool cooperative;
 };
 int driver_run(struct driver *d, struct driver_kernel *k, const struct driver_launch *l, struct error *err);
 

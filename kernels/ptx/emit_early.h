@@ -8,6 +8,10 @@
 
 #include "kernels/ptx/emit.h"
 
+// The line that stands where griddepcontrol.wait would, in a kernel that reads constants ahead of it and is launched
+// without the attribute.
+#define PTX_READS_FROM_HERE "    // from here on it reads what launches ahead of it write"
+
 // Changes a complete text of one kernel (ptx_finish) to PTX 7.8 and sm_90 at least. Fails if the buffer has no room.
 int ptx_begin_early(struct ptx *p, struct error *err);
 

@@ -15,6 +15,7 @@
 #include "kernels/ptx/emit_fused.h"
 
 #include "kernels/ptx/emit_dot.h"
+#include "kernels/ptx/emit_early.h"
 #include "kernels/ptx/emit_fused_ring.h"
 #include "kernels/ptx/emit_type.h"
 #include "kernels/ptx/emit_matmul_parts.h"
@@ -155,6 +156,15 @@ uint32_t ptx_fused_variants(const struct ptx_fused *f)
             break;
     }
     return n;
+}
+
+enum ptx_fused_variant ptx_fused_part(const struct ptx_fused *f)
+{
+    struct ptx_fused g = *f;
+    if (ptx_fused_variants(f) > FUSED_RING)
+        return FUSED_RING;
+    g.variant = FUSED_SMALL;
+    return ptx_fused_fits(&g) ? FUSED_SMALL : FUSED_WIDE;
 }
 
 // ---- checks
@@ -372,6 +382,8 @@ static void prefetch_all(struct ptx *p, const struct ptx_fused *f, const struct 
     if (f->dependent)
         PTX_LINES(p, "    griddepcontrol.wait;\n"
                      "    griddepcontrol.launch_dependents;\n");
+    else
+        PTX_LINES(p, PTX_READS_FROM_HERE "\n");
     if (experts)
         prefetch_first(p, f, r, true);
 }

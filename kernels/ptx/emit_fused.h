@@ -146,6 +146,9 @@ int ptx_emit_fused(struct ptx *p, const struct ptx_fused *f, struct ptx_launch *
 bool ptx_fused_fits(const struct ptx_fused *f);
 // The number of variants that this kernel has on f->target, 1 to FUSED_VARIANTS: the first ones of enum ptx_fused_variant.
 uint32_t ptx_fused_variants(const struct ptx_fused *f);
+// The variant of the kernel as a part of a whole step (emit_whole.h): with a ring if it has one, else of few threads if its
+// products allow it, with the same bits.
+enum ptx_fused_variant ptx_fused_part(const struct ptx_fused *f);
 // Whether all sections have units of 2, 4 or FUSED_NARROW columns: plain products of whole rows of float32 with float32 weights,
 // n_in a multiple of 16, and nodes that need no other columns.
 bool ptx_fused_narrow(const struct ptx_fused *f);

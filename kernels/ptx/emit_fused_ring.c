@@ -31,6 +31,7 @@
 #include "kernels/ptx/emit_fused_ring.h"
 
 #include "kernels/ptx/emit_dot.h"
+#include "kernels/ptx/emit_early.h"
 #include "kernels/ptx/emit_nibble.h"
 
 enum { MOST_STAGES = 6, RING_ALIGN = 128, CHAINS = 8, PIECE = 16, PIECES = 32 * PIECE };
@@ -361,6 +362,8 @@ void ptx_ring_fill(struct ptx *p, const struct ptx_fused *f, const struct ptx_ri
     if (f->dependent)
         PTX_LINES(p, "    griddepcontrol.launch_dependents;\n"
                      "    griddepcontrol.wait;\n");
+    else
+        PTX_LINES(p, PTX_READS_FROM_HERE "\n");
 }
 
 // What the emitters of products call when they are at a stage.

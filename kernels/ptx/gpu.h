@@ -21,6 +21,7 @@
 #include "kernels/ptx/emit_matmul.h"
 #include "kernels/ptx/emit_ops.h"
 #include "kernels/ptx/emit_row.h"
+#include "kernels/ptx/emit_whole.h"
 
 struct buffer {
     uint64_t at;
@@ -54,6 +55,7 @@ enum gpu_kind {
     GPU_CONV,
     GPU_DELTA,
     GPU_SCAN,
+    GPU_WHOLE,
 };
 // The arguments of one emitter: `kind` says which member of the union is valid.
 struct gpu_spec {
@@ -84,6 +86,10 @@ struct gpu_spec {
         struct ptx_conv conv;
         struct ptx_delta delta;
         struct ptx_scan scan;
+        struct {
+            uint32_t node;
+            const struct ptx_whole *of; // its node is not used
+        } whole;
     };
 };
 // A loaded kernel. Launches whose PTX is equal but for the node number share one kernel. The number appears only in the
@@ -219,6 +225,20 @@ struct gpu_list {
     bool routed_q8;              // whether its groups have the sizes for activations of 8 bits
 };
 
+// The variants of a step of one row: those of its fused kernels (enum ptx_fused_variant), and one kernel for the whole
+// step, whose parts are the kernels of up to 256 threads, with a ring where they have one.
+enum { GPU_WHOLE_STEP = FUSED_VARIANTS, GPU_STEP_VARIANTS };
+// The list of one row as one kernel (gpu_whole.c). The plan's arena has what is in host memory.
+struct gpu_whole {
+    struct gpu_kernel *kernel; // NULL: the list is launched kernel by kernel
+    struct ptx_whole *parts;
+    int *part_of;       // [n_launches] the part of which each launch is a step; -1: none
+    uint64_t tables[2]; // without and with an output
+    uint64_t arrivals;  // the counter of the barrier
+    uint8_t *host;      // a table in host memory
+    size_t bytes;       // of a table
+};
+
 // The launches that find the `keep` largest logits of each row; they run after the launches of a list. Made when a step
 // first needs this `keep`, a power of two (gpu_top.c).
 enum { GPU_TOP_LEVELS = 4, GPU_TOPS = 9 };
@@ -257,6 +277,7 @@ struct plan {
     int n_weights, cap_weights;
     struct gpu_list lists[GPU_LISTS];
     struct gpu_list *list;         // the list under construction
+    struct gpu_whole whole;        // of the list of one row
     struct gpu_top tops[GPU_TOPS]; // indexed by log2 of `keep`
     struct gpu_bucket *buckets;
     int n_buckets, cap_buckets;
@@ -275,7 +296,7 @@ struct plan {
     int repeats; // runs of each launch, with `profile`
     int max_rows[ROWS_KINDS];
     int window;  // of the layers with a window, in a graph with attention both ways; 0: there are none
-    int variant; // of the fused kernels in the list of one row (enum ptx_fused_variant)
+    int variant; // of the list of one row: below GPU_STEP_VARIANTS, or the last one of each kernel
 };
 
 int gpu_compile(struct machine *m, const struct graph *g, const struct compile_options *o, struct plan **out,
@@ -338,7 +359,26 @@ struct gpu_shape {
 // Returns false if the launch is left out of such a step.
 bool gpu_shape_of(const struct plan *p, const struct gpu_launch *g, const int rows[ROWS_KINDS], struct gpu_shape *out);
 int gpu_launch_one(const struct plan *p, const struct gpu_launch *g, const int rows[ROWS_KINDS], struct error *err);
+// The values of the launch's arguments in a step with these rows.
+void gpu_args_of(const struct plan *p, const struct gpu_launch *g, const struct gpu_shape *shape,
+                 const int rows[ROWS_KINDS], uint64_t args[GPU_ARGS]);
+// Launches the list that serves these rows, kernel by kernel or as one kernel. gpu_ready must have been called with the same
+// rows since the step's block was allocated, before driver_record.
+int gpu_ready(struct plan *p, const int rows[ROWS_KINDS], struct error *err);
+int gpu_launch_list(const struct plan *p, const int rows[ROWS_KINDS], struct error *err);
 void gpu_watch(struct plan *p, const atomic_bool *cancel);
+
+// ---- a step as one kernel (gpu_whole.c)
+
+// Makes one kernel of the list of one row, if the plan's variant asks for it and it is possible.
+int gpu_whole_make(struct plan *p, struct error *err);
+// CTAs of the kernel: one for each multiprocessor.
+uint32_t gpu_whole_ctas(const struct plan *p);
+// Writes the table for steps with these rows, and launches the kernel.
+int gpu_whole_put(struct plan *p, const int rows[ROWS_KINDS], struct error *err);
+// Whether launch i of the list is a step of the kernel; *begins: it is the first one of a launch of the kernel.
+bool gpu_whole_step(const struct plan *p, int i, const int rows[ROWS_KINDS], bool *begins);
+int gpu_whole_launch(const struct plan *p, const int rows[ROWS_KINDS], struct error *err);
 
 // ---- times (gpu_profile.c)
 

@@ -564,7 +564,10 @@ static void choose_variant(const struct plan *p, struct ptx_fused *f)
 {
     const struct driver_card *card = driver_facts(p->gpu->driver);
     f->target = (uint32_t)(10 * card->major + card->minor);
-    f->variant = (enum ptx_fused_variant)MIN((uint32_t)MAX(p->variant, 0), ptx_fused_variants(f) - 1);
+    if (p->variant == GPU_WHOLE_STEP)
+        f->variant = ptx_fused_part(f);
+    else
+        f->variant = (enum ptx_fused_variant)MIN((uint32_t)MAX(p->variant, 0), ptx_fused_variants(f) - 1);
 }
 
 bool gpu_starts_early(const struct plan *p)
@@ -626,7 +629,7 @@ int gpu_fuse_list(struct plan *p, struct error *err)
     p->into = into;
     p->list = &p->lists[GPU_ANY_ROWS];
     memcpy(p->max_rows, most, sizeof most);
-    return status;
+    return status ? status : gpu_whole_make(p, err);
 }
 
 int gpu_fuse_launches(struct plan *p, struct error *err)

@@ -18,6 +18,13 @@ void *gpu_grow(void *items, int n, int *cap, size_t size)
     return grown;
 }
 
+static int emit_whole(struct ptx *p, const struct gpu_spec *s, struct ptx_launch *l, struct error *err)
+{
+    struct ptx_whole w = *s->whole.of;
+    w.node = s->node;
+    return ptx_emit_whole(p, &w, l, err);
+}
+
 static int emit(struct ptx *p, const struct gpu_spec *s, struct ptx_launch *l, struct error *err)
 {
     switch (s->kind) {
@@ -69,6 +76,8 @@ static int emit(struct ptx *p, const struct gpu_spec *s, struct ptx_launch *l, s
         return ptx_emit_delta(p, &s->delta, l, err);
     case GPU_SCAN:
         return ptx_emit_scan(p, &s->scan, l, err);
+    case GPU_WHOLE:
+        return emit_whole(p, s, l, err);
     }
     return fail(err, E_GPU, "PTX: no emitter of kind %d", (int)s->kind);
 }

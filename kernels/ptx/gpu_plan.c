@@ -323,6 +323,8 @@ void gpu_print(const struct plan *p, struct text *out)
         return;
     text_print(out, "one row: %d launches", p->lists[GPU_ONE_ROW].n_launches);
     print_layers(&p->lists[GPU_ONE_ROW], out);
+    if (p->whole.kernel)
+        text_print(out, ", as steps of one kernel of %d parts", p->whole.parts->n_parts);
     text_print(out, "\n");
     print_list(p, &p->lists[GPU_ONE_ROW], out);
 }

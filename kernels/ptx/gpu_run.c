@@ -231,19 +231,26 @@ bool gpu_shape_of(const struct plan *p, const struct gpu_launch *g, const int ro
     return true;
 }
 
+void gpu_args_of(const struct plan *p, const struct gpu_launch *g, const struct gpu_shape *shape,
+                 const int rows[ROWS_KINDS], uint64_t args[GPU_ARGS])
+{
+    const struct layout layout = layout_of(p, rows);
+    for (int i = 0; i < g->n_args; i++) {
+        bool logits = g->args[i].kind == ARG_LOGITS;
+        args[i] = logits ? logits_of(p, rows) : arg_of(p, &g->args[i], &layout, rows[g->rows], shape->class);
+    }
+}
+
 int gpu_launch_one(const struct plan *p, const struct gpu_launch *g, const int rows[ROWS_KINDS], struct error *err)
 {
-    struct layout layout = layout_of(p, rows);
     struct gpu_shape shape;
     if (!gpu_shape_of(p, g, rows, &shape))
         return 0;
     uint64_t args[GPU_ARGS];
     void *params[GPU_ARGS];
-    for (int i = 0; i < g->n_args; i++) {
-        bool logits = g->args[i].kind == ARG_LOGITS;
-        args[i] = logits ? logits_of(p, rows) : arg_of(p, &g->args[i], &layout, rows[g->rows], shape.class);
+    gpu_args_of(p, g, &shape, rows, args);
+    for (int i = 0; i < g->n_args; i++)
         params[i] = &args[i];
-    }
     struct driver_launch l = {.params = params, .dependent = g->dependent, .shared = shape.kernel->launch.shared};
     memcpy(l.grid, shape.grid, sizeof l.grid);
     memcpy(l.block, shape.kernel->launch.block, sizeof l.block);
@@ -251,6 +258,27 @@ int gpu_launch_one(const struct plan *p, const struct gpu_launch *g, const int r
         l.grid[0] = MIN(l.grid[0], g->most_ctas);
     if (driver_run(p->gpu->driver, shape.kernel->kernel, &l, err))
         return fail_prefix(err, g->node->name);
+    return 0;
+}
+
+static bool is_whole(const struct plan *p, const int rows[ROWS_KINDS])
+{
+    return p->whole.kernel && gpu_list_of(p, rows) == GPU_ONE_ROW;
+}
+
+int gpu_ready(struct plan *p, const int rows[ROWS_KINDS], struct error *err)
+{
+    return is_whole(p, rows) ? gpu_whole_put(p, rows, err) : 0;
+}
+
+int gpu_launch_list(const struct plan *p, const int rows[ROWS_KINDS], struct error *err)
+{
+    const struct gpu_list *list = &p->lists[gpu_list_of(p, rows)];
+    if (is_whole(p, rows))
+        return gpu_whole_launch(p, rows, err);
+    for (int i = 0; i < list->n_launches; i++)
+        if (gpu_launch_one(p, &list->launches[i], rows, err))
+            return -1;
     return 0;
 }
 
@@ -282,9 +310,10 @@ static const struct gpu_launch *launch_at(const struct plan *p, const struct run
 
 static int launch_all(struct plan *p, const struct run *r, struct error *err)
 {
-    const struct gpu_launch *l;
-    for (int i = 0; (l = launch_at(p, r, i)); i++)
-        if (gpu_launch_one(p, l, r->rows, err))
+    if (gpu_launch_list(p, r->rows, err))
+        return -1;
+    for (int i = 0; r->top && i < r->top->n_launches; i++)
+        if (gpu_launch_one(p, &r->top->launches[i], r->rows, err))
             return -1;
     return 0;
 }
@@ -348,7 +377,7 @@ static int record(struct plan *p, const struct run *r, struct driver_graph **out
     if (!grown)
         return fail(err, E_MEMORY, "no memory for a graph");
     p->buckets = grown;
-    if (driver_record(p->gpu->driver, err))
+    if (gpu_ready(p, r->rows, err) || driver_record(p->gpu->driver, err))
         return -1;
     if (launch_all(p, r, err)) {
         driver_recorded(p->gpu->driver, NULL, NULL);

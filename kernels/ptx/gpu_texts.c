@@ -83,12 +83,14 @@ bool card_launch(const struct plan *p, int n_rows, int i, struct card_launch *ou
     if (i < 0 || i >= list->n_launches)
         return false;
     const struct gpu_launch *l = &list->launches[i];
-    *out = (struct card_launch){.kernel = -1};
+    *out = (struct card_launch){.kernel = -1, .whole = -1};
     if (!gpu_shape_of(p, l, rows, &shape))
         return true;
     out->kernel = index_of(p->gpu, shape.kernel);
     out->ctas = (double)shape.grid[0] * shape.grid[1] * shape.grid[2];
     out->most_ctas = l->most_ctas;
+    if (list == &p->lists[GPU_ONE_ROW] && gpu_whole_step(p, i, rows, &out->begins))
+        out->whole = index_of(p->gpu, p->whole.kernel);
     bool multiplies = l->matmul.n_in || l->most_ctas; // other launches look up rows of a matrix
     for (int a = 0; multiplies && a < l->n_args; a++) {
         const struct gpu_weight *w = matrix_at(p->gpu, &l->args[a]);

@@ -102,7 +102,7 @@ static bool parse(const char *line, struct choice *c)
     c->n_tried = 0;
     c->type = DT_COUNT;
     if (!strcmp(type, step_name))
-        return c->rows == 1 && c->class < FUSED_VARIANTS;
+        return c->rows == 1 && c->class < GPU_STEP_VARIANTS;
     for (int i = 0; i < DT_COUNT; i++)
         if (dtype_info[i].name && !strcmp(dtype_info[i].name, type))
             c->type = (enum dtype)i;
@@ -369,11 +369,11 @@ int gpu_tune(struct gpu *g, const struct ptx_matmul *m, const uint64_t tiles[PTX
 
 // ---- a step of one row
 
-// A hash of the kernels of the list of one row, and of how many CTAs they have.
+// A hash of the kernels of the list of one row, of how many CTAs they have, and of whether they are one kernel.
 static uint64_t hash_of_list(const struct plan *p)
 {
     const struct gpu_list *list = &p->lists[GPU_ONE_ROW];
-    uint64_t h = 2;
+    uint64_t h = p->whole.kernel ? 3 : 2;
     for (int i = 0; i < list->n_launches; i++) {
         const struct gpu_kernel *k = list->launches[i].kernels[0];
         h = driver_hash(p->gpu->driver, (struct str){k->key, k->key_size}, h + list->launches[i].most_ctas);
@@ -408,15 +408,13 @@ static int put_first_step(struct plan *p, struct error *err)
 static int record_step(struct plan *p, struct driver_graph **out, struct error *err)
 {
     const int rows[ROWS_KINDS] = {1, 1};
-    const struct gpu_list *list = &p->lists[GPU_ONE_ROW];
     struct driver *d = p->gpu->driver;
-    if (driver_record(d, err))
+    if (gpu_ready(p, rows, err) || driver_record(d, err))
         return -1;
-    for (int i = 0; i < list->n_launches; i++)
-        if (gpu_launch_one(p, &list->launches[i], rows, err)) {
-            driver_recorded(d, NULL, NULL);
-            return -1;
-        }
+    if (gpu_launch_list(p, rows, err)) {
+        driver_recorded(d, NULL, NULL);
+        return -1;
+    }
     return driver_recorded(d, out, err);
 }
 
@@ -450,6 +448,25 @@ static int time_step(struct plan *p, double *us, struct error *err)
     return status;
 }
 
+// Makes the list of a variant and measures it. *us is 0 if it is the list of the hash `before`, which it changes. A whole
+// step that the card refuses, because its blocks are not there at the same time, is no variant.
+static int measure_variant(struct plan *p, uint32_t v, uint64_t *before, double *us, struct error *err)
+{
+    struct error why = {0};
+    p->variant = (int)v;
+    *us = 0;
+    if (gpu_fuse_list(p, err))
+        return -1;
+    const uint64_t hash = hash_of_list(p);
+    if (v && hash == *before) // no kernel has more variants
+        return 0;
+    *before = hash;
+    if (time_step(p, us, &why) && (v != GPU_WHOLE_STEP || why.code == E_MEMORY))
+        return fail(err, why.code, "%s", why.text);
+    *us = why.code ? 0 : *us;
+    return 0;
+}
+
 // Measures the variants, as far as there is time, and sets c->class to the fastest. The list is that of the last one.
 static int measure_step(struct plan *p, struct choice *c, struct error *err)
 {
@@ -457,19 +474,14 @@ static int measure_step(struct plan *p, struct choice *c, struct error *err)
     uint64_t before = 0;
     if (make_room(p->gpu->driver, &t->x, &t->x_bytes, MAX(p->page_bytes, (size_t)1), err) || put_first_step(p, err))
         return -1;
-    for (uint32_t v = 0; v < FUSED_VARIANTS && t->seconds > 0; v++) {
+    for (uint32_t v = 0; v < GPU_STEP_VARIANTS && t->seconds > 0; v++) {
         const double from = now();
         double us;
-        p->variant = (int)v;
-        if (gpu_fuse_list(p, err))
-            return -1;
-        const uint64_t hash = hash_of_list(p);
-        if (v && hash == before) // no kernel has more variants
-            break;
-        before = hash;
-        if (time_step(p, &us, err))
+        if (measure_variant(p, v, &before, &us, err))
             return -1;
         t->seconds -= now() - from;
+        if (us <= 0)
+            continue;
         c->tried[c->n_tried++] = (struct card_class){v, us};
         if (!v || us < (c->class ? 1 : better) * c->us)
             c->class = v, c->us = us;

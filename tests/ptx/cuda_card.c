@@ -86,7 +86,7 @@ enum cu_result cuDeviceGetAttribute(int *value, enum cu_device_attribute what, i
         *value = 32;
         return CU_SUCCESS;
     case CU_SM_COUNT:
-        *value = 4;
+        *value = CARD_MULTIPROCESSORS;
         return CU_SUCCESS;
     case CU_MAJOR:
         *value = s->major;

@@ -301,12 +301,18 @@ enum cu_result cuFuncGetAttribute(int *value, enum cu_function_attribute what, s
     return CU_INVALID_VALUE;
 }
 
+// Bytes of shared memory that a CTA can have.
+static int shared_of_card(void)
+{
+    static const int optin[] = {[7] = 64, [8] = 99, [9] = 227, [10] = 227, [11] = 227, [12] = 99};
+    int major = cuda_state.setup.major, minor = cuda_state.setup.minor;
+    return 1024 * (major == 8 && (minor == 0 || minor == 7) ? 163 : optin[MIN(MAX(major, 7), 12)]);
+}
+
 enum cu_result cuFuncSetAttribute(struct cu_function *function, enum cu_function_attribute what, int value)
 {
     GATE(cuFuncSetAttribute, NEED_CONTEXT);
-    static const int optin[] = {[7] = 64, [8] = 99, [9] = 227, [10] = 227, [11] = 227, [12] = 99};
-    int major = cuda_state.setup.major, minor = cuda_state.setup.minor;
-    int most = 1024 * (major == 8 && (minor == 0 || minor == 7) ? 163 : optin[MIN(MAX(major, 7), 12)]);
+    const int most = shared_of_card();
     if (!function)
         return CU_INVALID_HANDLE;
     if (what != CU_FUNCTION_DYNAMIC_SHARED || value < 0 || value + (int)function->kernel->shared_size > most)
@@ -336,6 +342,17 @@ static bool waits_itself(const struct simt_kernel *k)
     return false;
 }
 
+// Whether all CTAs of a launch have room on the card at the same time, by their threads and shared memory; what registers
+// they take is not known.
+static bool all_resident(const struct simt_kernel *k, const struct work *w)
+{
+    enum { CTAS = 32, THREADS = 2048, OF_EACH = 1 << 10 }; // of a multiprocessor
+    uint64_t threads = (uint64_t)w->block.x * w->block.y * w->block.z;
+    uint64_t shared = (uint64_t)shared_of_card() + OF_EACH;
+    uint64_t each = MIN(MIN((uint64_t)CTAS, THREADS / threads), shared / (k->shared_size + w->shared + OF_EACH));
+    return (uint64_t)w->grid.x * w->grid.y * w->grid.z <= each * CARD_MULTIPROCESSORS;
+}
+
 static enum cu_result launch(struct cu_stream *stream, struct cu_function *f, struct work w, void **params)
 {
     const struct simt_kernel *k = f->kernel;
@@ -345,6 +362,9 @@ static enum cu_result launch(struct cu_stream *stream, struct cu_function *f, st
     if (w.dependent && !waits_itself(k))
         return refuse(CU_ILLEGAL_ADDRESS, "kernel %s may start before its predecessor ends and never waits for it",
                       k->name);
+    if (w.cooperative && !all_resident(k, &w))
+        return refuse(CU_TOO_MANY_BLOCKS, "kernel %s: %u x %u x %u CTAs of %u threads are not there at the same time",
+                      k->name, w.grid.x, w.grid.y, w.grid.z, w.block.x * w.block.y * w.block.z);
     if (k->n_params && !params)
         return CU_INVALID_VALUE;
     w.kind = WORK_LAUNCH;
@@ -370,6 +390,21 @@ enum cu_result cuLaunchKernel(struct cu_function *function, unsigned grid_x, uns
         stream, function,
         (struct work){.grid = {grid_x, grid_y, grid_z}, .block = {block_x, block_y, block_z}, .shared = shared},
         params);
+}
+
+enum cu_result cuLaunchCooperativeKernel(struct cu_function *function, unsigned grid_x, unsigned grid_y,
+                                         unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
+                                         unsigned shared, struct cu_stream *stream, void **params)
+{
+    GATE(cuLaunchCooperativeKernel, NEED_CONTEXT);
+    if (!function || !stream)
+        return CU_INVALID_HANDLE;
+    return launch(stream, function,
+                  (struct work){.grid = {grid_x, grid_y, grid_z},
+                                .block = {block_x, block_y, block_z},
+                                .shared = shared,
+                                .cooperative = true},
+                  params);
 }
 
 enum cu_result cuLaunchKernelEx(const struct cu_launch_config *config, struct cu_function *function, void **params,

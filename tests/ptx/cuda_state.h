@@ -23,7 +23,7 @@ enum call {
 };
 #undef CU_MAYBE
 
-enum { MAX_CARDS = 8 };
+enum { MAX_CARDS = 8, CARD_MULTIPROCESSORS = 4 };
 struct block { // of device or pinned memory
     struct block *next;
     uint64_t at;
@@ -42,8 +42,8 @@ struct cu_context {
 enum work_kind { WORK_IN, WORK_OUT, WORK_WITHIN, WORK_SET, WORK_LAUNCH, WORK_EVENT, WORK_GRAPH };
 struct work {
     enum work_kind kind;
-    uint8_t value;  // WORK_SET
-    bool dependent; // WORK_LAUNCH
+    uint8_t value;               // WORK_SET
+    bool dependent, cooperative; // WORK_LAUNCH
     cu_address to, from;
     size_t bytes; // also of `own`
     void *host;   // read or written when the work is done

@@ -108,6 +108,8 @@ static int do_work(struct cu_context *c, const struct work *w, struct error *err
         cuda_state.count.dependent += w->dependent;
         if (w->dependent)
             simt_set_dependent(c->simt);
+        if (w->cooperative)
+            simt_set_cooperative(c->simt);
         return simt_launch(c->simt, w->function->kernel, w->grid, w->block, w->shared, w->own,
                            w->function->kernel->params_size, err);
     case WORK_EVENT:

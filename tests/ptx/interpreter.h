@@ -1,10 +1,12 @@
 // An interpreter of PTX for tests. It replaces a GPU, and checks kernels like a sanitizer.
 //
 // Parsing is strict: an unknown opcode, modifier or type is an error with its line. A launch runs the CTAs of a grid
-// one after another, and the warps of a CTA in turn from barrier to barrier, with 32 lanes in lockstep. A launch ends
+// one after another, and the warps of a CTA in turn from barrier to barrier, with 32 lanes in lockstep; the CTAs of a
+// cooperative launch, which may wait for each other, take turns where they sleep between looks at memory. A launch ends
 // with an error that names kernel, line, CTA and thread at any fault that a GPU may not report: an access that is out
 // of bounds, misaligned or a race; a read of a register or byte that was never written, or that a copy in flight will
-// write; a barrier that not all threads reach; a phase of an mbarrier that is never complete.
+// write; a barrier that not all threads reach; a phase of an mbarrier that is never complete; a wait for memory that no
+// CTA will write; a load of constants that reads what the same launch has written.
 //
 // Ownership: the machine owns its memory and its modules until simt_free. Threads: one at a time for each machine.
 #ifndef QUERN_INTERPRETER_H
@@ -55,6 +57,9 @@ void simt_set_limit(struct simt *s, uint64_t instructions);
 // griddepcontrol.wait its threads must not write global memory, nor read what the earlier launches wrote. The earlier
 // launches are all those back to the last one that was not dependent, including it.
 void simt_set_dependent(struct simt *s);
+// Makes the next launch cooperative: all its CTAs are there at the same time, 256 warps at most, and may wait for each
+// other.
+void simt_set_cooperative(struct simt *s);
 struct simt_counters simt_count(const struct simt *s);
 
 #endif

@@ -17,7 +17,7 @@ struct card_module {
 };
 struct simt {
     struct driver *driver;
-    bool dependent; // the next launch is dependent
+    bool dependent, cooperative; // the next launch is so
     struct card_module *modules;
     struct simt_kernel *kernels; // those that were asked for
 };
@@ -144,6 +144,11 @@ void simt_set_dependent(struct simt *s)
     s->dependent = true;
 }
 
+void simt_set_cooperative(struct simt *s)
+{
+    s->cooperative = true;
+}
+
 int simt_put(struct simt *s, uint64_t address, const void *data, size_t size, struct error *err)
 {
     return driver_put(s->driver, address, data, size, err);
@@ -173,7 +178,8 @@ int simt_launch(struct simt *s, const struct simt_kernel *kernel, struct simt_di
                                     .block = {block.x, block.y, block.z},
                                     .shared = shared,
                                     .params = pointers,
-                                    .dependent = s->dependent};
-    s->dependent = false;
+                                    .dependent = s->dependent,
+                                    .cooperative = s->cooperative};
+    s->dependent = s->cooperative = false;
     return !m || driver_run(s->driver, k, &l, err) || driver_wait(s->driver, err) ? -1 : 0;
 }

@@ -91,7 +91,7 @@ const struct simt_opcode simt_opcodes[] = {
     {"redux.sync", 0, 0, S(U32) | S(S32) | S(B32), "dau", OP_REDUX, 1, F_COMBINE},
     {"membar", B(CTA) | B(GL) | B(SYS), B(CTA) | B(GL) | B(SYS), 0, "", OP_FENCE, 0, 0},
     {"fence", B(ACQ_REL) | B(SC) | B(CTA) | B(GPU) | B(SYS), B(CTA) | B(GPU) | B(SYS), 0, "", OP_FENCE, 0, 0},
-    {"nanosleep", 0, 0, S(U32), "a", OP_NOP, 1, 0},
+    {"nanosleep", 0, 0, S(U32), "a", OP_SLEEP, 1, 0},
     {"griddepcontrol.wait", 0, 0, 0, "", OP_GRID_WAIT, 0, 0},
     {"griddepcontrol.launch_dependents", 0, 0, 0, "", OP_NOP, 0, 0},
     {"cp.async", B(GLOBAL) | B(SHARED) | B(HINT), B(HINT), 0, "mmi?u", OP_CP_ASYNC, 0, 0},

@@ -4,7 +4,8 @@
 
 #include <stdlib.h>
 
-enum { SHARED_LIMIT = 227 * 1024 };
+// COOPERATIVE_WARPS: of a cooperative launch, whose registers are all there at the same time.
+enum { SHARED_LIMIT = 227 * 1024, COOPERATIVE_WARPS = 256 };
 
 struct simt *simt_new(void)
 {
@@ -54,6 +55,11 @@ void simt_set_limit(struct simt *s, uint64_t instructions)
 void simt_set_dependent(struct simt *s)
 {
     s->dependent = true;
+}
+
+void simt_set_cooperative(struct simt *s)
+{
+    s->cooperative = true;
 }
 
 struct simt_counters simt_count(const struct simt *s)
@@ -228,6 +234,8 @@ static void start_warp(struct warp *w)
     w->waits = -1;
     w->n_copies = 0;
     w->polls = false;
+    for (size_t i = 0; i < l->n_known; i++)
+        w->known[i] = 0;
     memset(w->clock, 0, sizeof(w->clock));
     if (w->learned)
         memset(w->seen, 0, LANES * sizeof(*w->seen));
@@ -242,25 +250,57 @@ static void start_warp(struct warp *w)
     }
 }
 
-static int run_grid(struct launch *l, struct cta *cta)
+// Brings the warps of CTA number i to the kernel's first instruction.
+static void start_cta(struct cta *cta, uint64_t i)
+{
+    struct launch *l = cta->launch;
+    cta->id = (struct simt_dim){(uint32_t)(i % l->grid.x), (uint32_t)(i / l->grid.x % l->grid.y),
+                                (uint32_t)(i / l->grid.x / l->grid.y)};
+    cta->serial = l->first_cta + (uint32_t)i;
+    cta->fenced = cta->ended = false;
+    cta->steps = cta->progress = 0;
+    simt_mbarriers_reset(cta);
+    for (int b = 0; b < BARRIERS; b++)
+        cta->bars[b] = (struct barrier){.known = cta->bars[b].known};
+    memset(cta->shared.state, NOT_WRITTEN, cta->shared.size);
+    for (uint32_t w = 0; w < l->n_warps; w++)
+        start_warp(&cta->warps[w]);
+    l->s->count.ctas++;
+}
+
+// Runs all CTAs of a grid one after another, each of which may find the others not begun or at their end.
+static int run_in_order(struct launch *l, struct cta *cta)
 {
     uint64_t n = (uint64_t)l->grid.x * l->grid.y * l->grid.z;
     for (uint64_t i = 0; i < n; i++) {
-        cta->id = (struct simt_dim){(uint32_t)(i % l->grid.x), (uint32_t)(i / l->grid.x % l->grid.y),
-                                    (uint32_t)(i / l->grid.x / l->grid.y)};
-        cta->serial = l->first_cta + (uint32_t)i;
-        cta->fenced = false;
-        cta->steps = cta->progress = 0;
-        simt_mbarriers_reset(cta);
-        memset(cta->bars, 0, sizeof(cta->bars));
         memset(l->known, 0, n);
-        memset(cta->shared.state, NOT_WRITTEN, cta->shared.size);
-        for (uint32_t w = 0; w < l->n_warps; w++)
-            start_warp(&cta->warps[w]);
-        l->s->count.ctas++;
+        start_cta(cta, i);
         if (simt_run_cta(cta))
             return -1;
     }
+    return 0;
+}
+
+// Runs the CTAs of a cooperative launch in turns, each until all its warps wait or have ended. If none of them comes
+// further, those that have not ended wait for ever.
+static int run_in_turns(struct launch *l, struct cta *ctas)
+{
+    uint32_t n = l->grid.x * l->grid.y * l->grid.z;
+    bool moved = true;
+    for (uint32_t i = 0; i < n; i++)
+        start_cta(&ctas[i], i);
+    while (moved) {
+        moved = false;
+        for (uint32_t i = 0; i < n; i++) {
+            int status = simt_run_on(&ctas[i]);
+            if (status < 0)
+                return -1;
+            moved = moved || status;
+        }
+    }
+    for (uint32_t i = 0; i < n; i++)
+        if (simt_check_end(&ctas[i]))
+            return -1;
     return 0;
 }
 
@@ -278,6 +318,8 @@ static int check_launch(const struct launch *l, uint32_t shared, size_t params_s
     if (params_size != k->params_size)
         return fail(l->err, E_GPU, "kernel %s: %zu bytes of parameters where it has %u", k->name, params_size,
                     k->params_size);
+    if (l->cooperative && ctas * g->z * ((threads + LANES - 1) / LANES) > COOPERATIVE_WARPS)
+        return fail(l->err, E_GPU, "kernel %s: a cooperative launch of %u x %u x %u CTAs", k->name, g->x, g->y, g->z);
     if ((uint64_t)l->dynamic + shared > SHARED_LIMIT)
         return fail(l->err, E_GPU, "kernel %s: %u bytes of shared memory", k->name, l->dynamic + shared);
     return 0;
@@ -293,7 +335,8 @@ static bool warp_init(struct warp *w, struct cta *cta, uint32_t index)
     w->local = calloc((size_t)k->local_size * LANES + 1, 1);
     w->local_state = calloc((size_t)k->local_size * LANES + 1, 1);
     w->seen = calloc(LANES, sizeof(*w->seen));
-    return w->r && w->written && w->local && w->local_state && w->seen;
+    w->known = calloc(cta->launch->n_known + 1, sizeof(*w->known));
+    return w->r && w->written && w->local && w->local_state && w->seen && w->known;
 }
 
 static void warp_free(struct warp *w)
@@ -304,46 +347,81 @@ static void warp_free(struct warp *w)
     free(w->local_state);
     free(w->copies);
     free(w->seen);
+    free(w->known);
+}
+
+static bool cta_init(struct cta *cta, struct launch *l, uint32_t shared)
+{
+    cta->launch = l;
+    cta->shared.base = SHARED_WINDOW;
+    cta->warps = calloc(l->n_warps, sizeof(*cta->warps));
+    bool whole = cta->warps && region_init(&cta->shared, shared);
+    for (uint32_t i = 0; whole && i < l->n_warps; i++)
+        whole = warp_init(&cta->warps[i], cta, i);
+    for (int b = 0; whole && l->n_known && b < BARRIERS; b++)
+        whole = (cta->bars[b].known = calloc(l->n_known, sizeof(*cta->bars[b].known)));
+    return whole;
+}
+
+static void cta_free(struct cta *cta)
+{
+    for (uint32_t i = 0; cta->warps && i < cta->launch->n_warps; i++)
+        warp_free(&cta->warps[i]);
+    free(cta->warps);
+    for (int b = 0; b < BARRIERS; b++)
+        free(cta->bars[b].known);
+    simt_mbarriers_reset(cta);
+    free(cta->bulks);
+    if (cta->shared.size || cta->shared.data)
+        region_free(&cta->shared);
+}
+
+// Gives the launch its place among the launches so far.
+static void begin(struct launch *l, uint32_t n_ctas)
+{
+    struct simt *s = l->s;
+    l->first_cta = s->next_cta;
+    if (!l->dependent)
+        s->chain = s->next_cta;
+    s->next_cta += n_ctas;
+    s->count.launches++;
+}
+
+static int run_grid(struct launch *l, uint32_t shared)
+{
+    uint32_t n = l->grid.x * l->grid.y * l->grid.z, at_once = l->cooperative ? n : 1;
+    struct cta *ctas = calloc(at_once, sizeof(*ctas));
+    l->known = calloc(n, 1);
+    bool whole = l->known && ctas;
+    for (uint32_t i = 0; whole && i < at_once; i++)
+        whole = cta_init(&ctas[i], l, l->dynamic + shared);
+    int rc;
+    if (!whole) {
+        rc = fail(l->err, E_MEMORY, "no memory for a launch");
+    } else {
+        begin(l, n);
+        rc = l->cooperative ? run_in_turns(l, ctas) : run_in_order(l, ctas);
+    }
+    for (uint32_t i = 0; ctas && i < at_once && ctas[i].launch; i++)
+        cta_free(&ctas[i]);
+    free(ctas);
+    free(l->known);
+    simt_releases_free(l);
+    return rc;
 }
 
 int simt_launch(struct simt *s, const struct simt_kernel *kernel, struct simt_dim grid, struct simt_dim block,
                 uint32_t shared, const void *params, size_t params_size, struct error *err)
 {
     struct launch l = {.s = s, .k = kernel, .grid = grid, .block = block, .params = params, .err = err};
-    struct cta cta = {.launch = &l, .shared = {.base = SHARED_WINDOW}};
+    l.dependent = s->dependent;
+    l.cooperative = s->cooperative;
+    s->dependent = s->cooperative = false;
     l.dynamic = (uint32_t)align_up(kernel->shared_size, 16);
     if (check_launch(&l, shared, params_size))
         return -1;
     l.threads = block.x * block.y * block.z;
     l.n_warps = (l.threads + LANES - 1) / LANES;
-    l.first_cta = s->next_cta;
-    uint32_t n = grid.x * grid.y * grid.z;
-    int rc = -1;
-    l.known = calloc(n, 1);
-    cta.warps = calloc(l.n_warps, sizeof(*cta.warps));
-    bool whole = l.known && cta.warps && region_init(&cta.shared, l.dynamic + shared);
-    for (uint32_t i = 0; whole && i < l.n_warps; i++)
-        whole = warp_init(&cta.warps[i], &cta, i);
-    if (!whole) {
-        fail(err, E_MEMORY, "no memory for a launch");
-        goto out;
-    }
-    l.dependent = s->dependent;
-    if (!l.dependent)
-        s->chain = s->next_cta;
-    s->dependent = false;
-    s->next_cta += n;
-    s->count.launches++;
-    rc = run_grid(&l, &cta);
-out:
-    for (uint32_t i = 0; cta.warps && i < l.n_warps; i++)
-        warp_free(&cta.warps[i]);
-    free(cta.warps);
-    simt_mbarriers_reset(&cta);
-    free(cta.bulks);
-    if (cta.shared.size || cta.shared.data)
-        region_free(&cta.shared);
-    free(l.known);
-    free(l.releases);
-    return rc;
+    l.n_known = l.cooperative ? (size_t)grid.x * grid.y * grid.z * l.n_warps : 0;
+    return run_grid(&l, shared);
 }

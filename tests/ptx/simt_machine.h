@@ -33,9 +33,12 @@ struct region {
     struct region *next;
 };
 
+// What was released at an address. In a launch whose CTAs run one after another: by this CTA, all that it had done. In a
+// cooperative launch: by any CTA, and `clocks` is what the warps that released knew (warp.known).
 struct release {
     uint64_t address;
     uint32_t cta;
+    uint32_t *clocks; // NULL: not a cooperative launch
 };
 
 struct simt {
@@ -45,6 +48,7 @@ struct simt {
     uint32_t next_cta; // serial number
     uint32_t chain;    // serial number of the first CTA of the last launch that was not dependent
     bool dependent;    // the next launch is dependent
+    bool cooperative;  // the next launch is cooperative
     struct simt_counters count;
 };
 
@@ -67,8 +71,9 @@ struct warp {
     uint32_t together;        // its own clock when its lanes were last ordered by a barrier
     uint32_t (*seen)[CLOCKS]; // [lane]: what a lane alone has learned from mbarriers since then
     bool learned;             // whether `seen` holds anything
-    bool polls;               // it found a phase of an mbarrier not completed, and lets other warps run
-    int waits;                // the barrier that it waits at; -1: none
+    bool polls;               // it found a phase of an mbarrier not completed, or sleeps, and lets other warps run
+    uint32_t *known; // [launch.n_known] in a cooperative launch: the clocks of the warps of all CTAs that it knows
+    int waits;       // the barrier that it waits at; -1: none
     uint8_t *local, *local_state;
     struct copy *copies;
     size_t n_copies, cap_copies;
@@ -79,6 +84,7 @@ struct warp {
 struct barrier {
     uint32_t arrived, expected;
     uint32_t clock[CLOCKS]; // the maximum over the warps that arrived
+    uint32_t *known;        // likewise, [launch.n_known] in a cooperative launch
 };
 
 // A cp.async.bulk in flight. Its bytes are read where it begins, and seen when its mbarrier completes the phase.
@@ -93,6 +99,7 @@ struct mbarrier {
     int64_t bytes;              // that the current phase expects from copies, complete or not
     int64_t in_flight;          // that copies of the current phase bring
     uint32_t phases;            // completed
+    uint32_t before;            // likewise, of earlier mbarriers in its place among the parts of the clock
     uint64_t tested;            // step of the first test that found copies of the current phase in flight; 0: none
     bool fenced;                // its initialisation is visible to copies
     struct access init;
@@ -114,18 +121,21 @@ struct cta {
     size_t n_bulks, cap_bulks;
     struct warp *warps;
     uint64_t steps, progress; // progress: arrivals at mbarriers, copies begun, phases completed
+    bool ended;
 };
 
 struct launch {
     struct simt *s;
     const struct simt_kernel *k;
     struct simt_dim grid, block;
-    bool dependent; // may overlap with the launches since simt.chain
+    bool dependent;   // may overlap with the launches since simt.chain
+    bool cooperative; // all CTAs are there at the same time, and take turns where they wait for each other
+    size_t n_known;   // warps of all CTAs of a cooperative launch
     uint32_t threads, n_warps, first_cta, dynamic;
     const uint8_t *params;
     struct release *releases;
     size_t n_releases, cap_releases;
-    uint8_t *known; // CTAs whose releases the running one has acquired
+    uint8_t *known; // not cooperative: CTAs whose releases the running one has acquired
     struct error *err;
 };
 
@@ -165,6 +175,9 @@ bool simt_ordered(const struct warp *w, unsigned thread, const struct access *a,
 void simt_together(struct warp *w);
 void simt_acquire(struct warp *w, uint64_t address);
 void simt_release_at(struct warp *w, uint64_t address);
+void simt_releases_free(struct launch *l);
+// The warp learns what another one knew of the warps of all CTAs of a cooperative launch.
+void simt_learn(uint32_t *known, const uint32_t *more, size_t n);
 int simt_alu(struct warp *w, const struct simt_insn *in, uint32_t lanes);
 int simt_matrix(struct warp *w, const struct simt_insn *in);
 int simt_gather(struct warp *w, const struct simt_insn *in, uint32_t lanes); // shfl, vote, redux, elect, activemask

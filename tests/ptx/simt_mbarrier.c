@@ -57,6 +57,19 @@ static struct mbarrier *mbarrier_of(struct warp *w, const struct simt_insn *in, 
     return b;
 }
 
+// An mbarrier that is not in use: one that was invalidated, whose part of the vector clocks goes on, or a new one; NULL if
+// there are too many.
+static struct mbarrier *unused(struct cta *cta)
+{
+    for (uint32_t i = 0; i < cta->n_mbarriers; i++)
+        if (!cta->mbarriers[i].expected)
+            return &cta->mbarriers[i];
+    if (cta->n_mbarriers == MBARRIERS)
+        return NULL;
+    cta->mbarriers[cta->n_mbarriers] = (struct mbarrier){0};
+    return &cta->mbarriers[cta->n_mbarriers++];
+}
+
 static int init(struct warp *w, const struct simt_insn *in, int lane)
 {
     struct cta *cta = w->cta;
@@ -66,17 +79,19 @@ static int init(struct warp *w, const struct simt_insn *in, int lane)
         return -1;
     if (!count || count > MOST_ARRIVALS)
         return simt_fault(w, in, lane, "an mbarrier of %llu arrivals", (unsigned long long)count);
-    if (cta->n_mbarriers == MBARRIERS)
+    struct mbarrier *b = unused(cta);
+    if (!b)
         return simt_fault(w, in, lane, "more than %d mbarriers", MBARRIERS);
     if (!simt_touch(w, in, lane, SHARED_WINDOW + at, MBARRIER_BYTES, WRITE))
         return -1;
     memset(cta->shared.state + at, OPAQUE, MBARRIER_BYTES);
-    cta->mbarriers[cta->n_mbarriers++] = (struct mbarrier){
-        .at = at,
-        .expected = (uint32_t)count,
-        .pending = (uint32_t)count,
-        .init = {
-            .cta = cta->serial, .clock = w->clock[w->index], .thread = (uint16_t)(w->index * LANES + (unsigned)lane)}};
+    *b = (struct mbarrier){.at = at,
+                           .before = b->before + b->phases,
+                           .expected = (uint32_t)count,
+                           .pending = (uint32_t)count,
+                           .init = {.cta = cta->serial,
+                                    .clock = w->clock[w->index],
+                                    .thread = (uint16_t)(w->index * LANES + (unsigned)lane)}};
     return 0;
 }
 
@@ -106,8 +121,9 @@ static void deliver(struct cta *cta, const struct bulk *c)
 {
     const struct mbarrier *b = &cta->mbarriers[c->mbarrier];
     struct region *r = &cta->shared;
-    const struct cell written = {
-        .w = {.cta = cta->serial, .clock = b->phases + 1, .thread = (uint16_t)((MAX_WARPS + c->mbarrier) * LANES)}};
+    const struct cell written = {.w = {.cta = cta->serial,
+                                       .clock = b->before + b->phases + 1,
+                                       .thread = (uint16_t)((MAX_WARPS + c->mbarrier) * LANES)}};
     memcpy(r->data + c->to, c->data, c->size);
     memset(r->state + c->to, WRITTEN, c->size);
     for (uint32_t word = c->to / 4; word < (c->to + c->size) / 4; word++) {
@@ -138,7 +154,7 @@ static void complete(struct cta *cta, struct mbarrier *b)
     b->pending = b->expected;
     b->bytes = b->in_flight = 0;
     b->tested = 0;
-    b->clock[MAX_WARPS + index] = ++b->phases;
+    b->clock[MAX_WARPS + index] = b->before + ++b->phases;
     cta->progress++;
 }
 

@@ -1,7 +1,8 @@
 // Executes loads, stores, atomics and copies, and checks them with shadow memory: whether a byte was written, and its
 // last accesses. Two accesses are a race if one of them is a write, not both are strong, and nothing orders them.
 // Accesses are ordered by a barrier of the CTA between warps, by a barrier of the warp between its lanes, by mbarriers
-// between threads (simt_mbarrier.c), and by release and acquire between CTAs.
+// between threads (simt_mbarrier.c), and by release and acquire between CTAs: what a CTA did before, if CTAs run one after
+// another, and what the releasing warp knows, if they are cooperative and take turns.
 #include "tests/ptx/simt_machine.h"
 
 #include <math.h>
@@ -30,6 +31,8 @@ bool simt_ordered(const struct warp *w, unsigned thread, const struct access *a,
     const struct cta *cta = w->cta;
     if (a->cta < cta->launch->first_cta || (strong && a->strong))
         return true;
+    if (a->cta != cta->serial && cta->launch->cooperative)
+        return a->clock <= w->known[(a->cta - cta->launch->first_cta) * cta->launch->n_warps + a->thread / LANES];
     if (a->cta != cta->serial)
         return cta->launch->known[a->cta - cta->launch->first_cta] != 0;
     if (a->thread == thread)
@@ -155,6 +158,21 @@ static int check_early(struct warp *w, const struct simt_insn *in, int lane, con
     return 0;
 }
 
+// Checks a load through the cache of constants, ld.global.nc: nothing may write what it reads while its launch runs, nor one
+// that may overlap with it.
+static int check_constant(struct warp *w, const struct simt_insn *in, int lane, const struct region *r, uint64_t at,
+                          unsigned size)
+{
+    const struct launch *l = w->cta->launch;
+    const uint32_t first = l->dependent ? l->s->chain : l->first_cta;
+    for (uint64_t i = at; i < at + size; i++)
+        if ((r->split[i / 4] ? &r->bytes[i] : &r->words[i / 4])->w.cta >= first)
+            return simt_fault(w, in, lane,
+                              "0x%llx is loaded as a constant and is none: this launch or one beside it writes it",
+                              (unsigned long long)(r->base + i));
+    return 0;
+}
+
 uint8_t *simt_touch(struct warp *w, const struct simt_insn *in, int lane, uint64_t address, unsigned size,
                     enum touch how)
 {
@@ -182,6 +200,9 @@ uint8_t *simt_touch(struct warp *w, const struct simt_insn *in, int lane, uint64
     if (address >= GLOBAL_WINDOW && cta->launch->dependent && !(w->waited >> lane & 1) &&
         check_early(w, in, lane, r, address, size, how))
         return NULL;
+    if (address >= GLOBAL_WINDOW && in->op == OP_LD && (mods & B(NC)) &&
+        check_constant(w, in, lane, r, address - r->base, size))
+        return NULL;
     if (address >= GLOBAL_WINDOW)
         *(how == READ ? &cta->launch->s->count.global_read : &cta->launch->s->count.global_written) += size;
     return check_bytes(w, in, lane, r, address - r->base, size, how);
@@ -189,29 +210,67 @@ uint8_t *simt_touch(struct warp *w, const struct simt_insn *in, int lane, uint64
 
 // ---- between CTAs
 
+void simt_learn(uint32_t *known, const uint32_t *more, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        known[i] = MAX(known[i], more[i]);
+}
+
+void simt_releases_free(struct launch *l)
+{
+    for (size_t i = 0; i < l->n_releases; i++)
+        free(l->releases[i].clocks);
+    free(l->releases);
+}
+
+// Releases what the warp knows of all CTAs, its own among them. What it does from now on is not part of it.
+static void release_clocks(struct warp *w, uint32_t *clocks)
+{
+    const struct launch *l = w->cta->launch;
+    uint32_t *own = clocks + (size_t)(w->cta->serial - l->first_cta) * l->n_warps;
+    simt_learn(clocks, w->known, l->n_known);
+    simt_learn(own, w->clock, l->n_warps);
+    w->clock[w->index]++;
+}
+
 void simt_release_at(struct warp *w, uint64_t address)
 {
     struct launch *l = w->cta->launch;
+    uint32_t *clocks = NULL;
     for (size_t i = 0; i < l->n_releases; i++)
-        if (l->releases[i].address == address && l->releases[i].cta == w->cta->serial)
+        if (l->releases[i].address == address && (l->cooperative || l->releases[i].cta == w->cta->serial)) {
+            if (l->cooperative)
+                release_clocks(w, l->releases[i].clocks);
             return;
+        }
+    if (l->cooperative && !(clocks = calloc(l->n_known, sizeof(*clocks))))
+        return;
     if (l->n_releases == l->cap_releases) {
         size_t cap = l->cap_releases * 2 + 64;
         struct release *more = realloc(l->releases, cap * sizeof(*more));
-        if (!more)
+        if (!more) {
+            free(clocks);
             return; // a race may then be reported that is none, never the other way
+        }
         l->releases = more;
         l->cap_releases = cap;
     }
-    l->releases[l->n_releases++] = (struct release){address, w->cta->serial};
+    if (clocks)
+        release_clocks(w, clocks);
+    l->releases[l->n_releases++] = (struct release){address, w->cta->serial, clocks};
 }
 
 void simt_acquire(struct warp *w, uint64_t address)
 {
     struct launch *l = w->cta->launch;
-    for (size_t i = 0; i < l->n_releases; i++)
-        if (l->releases[i].address == address)
+    for (size_t i = 0; i < l->n_releases; i++) {
+        if (l->releases[i].address != address)
+            continue;
+        if (l->cooperative)
+            simt_learn(w->known, l->releases[i].clocks, l->n_known);
+        else
             l->known[l->releases[i].cta - l->first_cta] = 1;
+    }
 }
 
 static void synchronise(struct warp *w, const struct simt_insn *in, uint64_t address, bool reads, bool writes)

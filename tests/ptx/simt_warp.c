@@ -130,6 +130,7 @@ static int barrier(struct warp *w, const struct simt_insn *in, uint32_t lanes)
     simt_together(w);
     for (unsigned i = 0; i < CLOCKS; i++)
         b->clock[i] = MAX(b->clock[i], w->clock[i]);
+    simt_learn(b->known, w->known, cta->launch->n_known);
     w->together = ++w->clock[w->index];
     if (in->op == OP_BAR_SYNC)
         w->waits = (int)id;
@@ -142,8 +143,11 @@ static int barrier(struct warp *w, const struct simt_insn *in, uint32_t lanes)
         v->waits = -1;
         for (unsigned c = 0; c < CLOCKS; c++)
             v->clock[c] = MAX(v->clock[c], b->clock[c]);
+        simt_learn(v->known, b->known, cta->launch->n_known);
     }
-    *b = (struct barrier){0};
+    *b = (struct barrier){.known = b->known};
+    for (size_t i = 0; i < cta->launch->n_known; i++)
+        b->known[i] = 0;
     cta->launch->s->count.barriers++;
     return 0;
 }
@@ -231,6 +235,9 @@ static int execute(struct warp *w, const struct simt_insn *in, uint32_t lanes)
     case OP_GRID_WAIT:
         w->waited |= lanes;
         return 0;
+    case OP_SLEEP:
+        w->polls = true;
+        return 0;
     case OP_NOP:
     case OP_PREFETCH:
         return 0;
@@ -288,7 +295,7 @@ static int step(struct warp *w)
     return 0;
 }
 
-// Runs a warp until it waits at a barrier, finds a phase of an mbarrier not completed, or has ended.
+// Runs a warp until it waits at a barrier, finds a phase of an mbarrier not completed, sleeps, or has ended.
 static int run_warp(struct warp *w)
 {
     struct launch *l = w->cta->launch;
@@ -311,8 +318,8 @@ static int run_warp(struct warp *w)
     return 0;
 }
 
-// Runs each warp that can run once. Returns 1 if one of them came further than to poll an mbarrier in vain, 0 if none
-// did, -1 after a fault.
+// Runs each warp that can run once. Returns 1 if one of them came further than to poll an mbarrier or memory in vain, 0 if
+// none did, -1 after a fault.
 static int run_warps(struct cta *cta)
 {
     uint64_t before = cta->progress;
@@ -328,12 +335,24 @@ static int run_warps(struct cta *cta)
     return moved || cta->progress != before;
 }
 
-static int check_end(struct cta *cta)
+// A warp that sleeps between its looks at memory.
+static int check_sleeper(struct warp *w)
+{
+    const struct launch *l = w->cta->launch;
+    return simt_fault(w, &l->k->insns[w->pc - 1], __builtin_ctz(w->active),
+                      l->cooperative ? "deadlock: it waits for memory that no CTA writes"
+                                     : "it waits for memory that no warp of its CTA writes, and other CTAs of a launch "
+                                       "that is not cooperative need not be there");
+}
+
+int simt_check_end(struct cta *cta)
 {
     struct launch *l = cta->launch;
     const struct simt_insn *last = &l->k->insns[l->k->n_insns - 1];
     for (uint32_t i = 0; i < l->n_warps; i++) {
         struct warp *w = &cta->warps[i];
+        if (w->live && w->waits < 0 && w->active && l->k->insns[w->pc - 1].op == OP_SLEEP)
+            return check_sleeper(w);
         if (w->live && w->waits < 0)
             return simt_mbarriers_stuck(w, &l->k->insns[w->pc]);
         if (w->live)
@@ -350,11 +369,15 @@ static int check_end(struct cta *cta)
     return simt_mbarriers_end(&cta->warps[0], last);
 }
 
+int simt_run_on(struct cta *cta)
+{
+    int moved, status = 0;
+    while ((moved = run_warps(cta)) > 0)
+        status = 1;
+    return moved ? moved : status;
+}
+
 int simt_run_cta(struct cta *cta)
 {
-    int moved;
-    do
-        moved = run_warps(cta);
-    while (moved > 0);
-    return moved || check_end(cta) ? -1 : 0;
+    return simt_run_on(cta) < 0 || simt_check_end(cta) ? -1 : 0;
 }
