@@ -432,7 +432,7 @@ struct tensor *graph_attention(struct graph *g, const char *name, struct tensor 
                             (long long)q->width, p.n_head, kv.dim_k);
     if (p.window < 0 || (p.chunked && !p.window))
         return graph_refuse(g, "%s: a window of %d is out of range", n->name, p.window);
-    if (!take_vector(g, n, 0, p.sinks, p.n_head))
+    if (!take_vector(g, n, 0, p.sinks, p.n_head) || !take_vector(g, n, 1, p.slopes, p.n_head))
         return NULL;
     n->p.attn.layer = layer;
     n->p.attn.n_head = p.n_head;
@@ -513,6 +513,21 @@ struct tensor *graph_softcap(struct graph *g, const char *name, struct tensor *x
         return NULL;
     n->p.scale.factor = cap;
     return finish_node(g, n, x->width);
+}
+
+struct tensor *graph_clamp(struct graph *g, const char *name, struct tensor *x, float limit)
+{
+    struct tensor *n = begin_node(g, OP_CLAMP, name);
+    if (!take_source(g, n, 0, x) || !take_number(g, n, "limit", limit, FLT_MIN))
+        return NULL;
+    n->p.scale.factor = limit;
+    return finish_node(g, n, x->width);
+}
+
+struct tensor *graph_gain(struct graph *g, const char *name, struct tensor *x, const struct weight *gain)
+{
+    struct tensor *n = begin_node(g, OP_GAIN, name);
+    return take_source(g, n, 0, x) && gain && take_vector(g, n, 0, gain, x->width) ? finish_node(g, n, x->width) : NULL;
 }
 
 // The groups of a route share out its experts, and those that are used have enough of them.

@@ -95,6 +95,8 @@ struct attention_params {
     // F32, a score for each head, or NULL: the softmax runs over it, too, but no value belongs to it.
     const struct weight *sinks;
     bool chunked; // positions have runs of `window`, and a row sees those of its own run up to its own
+    // F32, a number for each head, or NULL: slope * (j - position) is added to the score of position j (ALiBi).
+    const struct weight *slopes;
 };
 // softmax(scale q.k) v over the positions of the row's sequence up to its own: (rows, n_head * dim_v). Query head h
 // uses KV head h / (n_head / n_head_kv). `key` and `value` are the results of graph_kv_write for this layer; of
@@ -155,6 +157,10 @@ struct tensor *graph_glu_from(struct graph *g, const char *name, struct tensor *
 struct tensor *graph_add(struct graph *g, const char *name, struct tensor *a, struct tensor *b);
 struct tensor *graph_scale(struct graph *g, const char *name, struct tensor *x, float factor);
 struct tensor *graph_softcap(struct graph *g, const char *name, struct tensor *x, float cap);
+// The nearest number from -limit to limit.
+struct tensor *graph_clamp(struct graph *g, const char *name, struct tensor *x, float limit);
+// Each column of x times an element of the gain, which is F32.
+struct tensor *graph_gain(struct graph *g, const char *name, struct tensor *x, const struct weight *gain);
 
 // Mixture of experts. graph_route gives each expert the softmax (or sigmoid) of the row's logits as its weight, and
 // chooses the n_used experts with the greatest scores, on a tie the one with the lower id. The score is the weight plus

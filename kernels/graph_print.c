@@ -78,8 +78,11 @@ static void print_params(const struct tensor *n, struct text *out)
             text_print(out, " from=%lld", (long long)n->p.act.first);
         break;
     case OP_SCALE:
+        text_print(out, " factor=%g", (double)n->p.scale.factor);
+        break;
     case OP_SOFTCAP:
-        text_print(out, " %s=%g", n->op == OP_SCALE ? "factor" : "cap", (double)n->p.scale.factor);
+    case OP_CLAMP:
+        text_print(out, " %s=%g", n->op == OP_CLAMP ? "limit" : "cap", (double)n->p.scale.factor);
         break;
     case OP_ROUTE:
         text_print(out, " %s used=%d%s scale=%g", route_name(n->p.route.kind), n->p.route.n_used,
@@ -119,6 +122,7 @@ static void print_params(const struct tensor *n, struct text *out)
     case OP_ROWS:
     case OP_MATMUL:
     case OP_ADD:
+    case OP_GAIN:
     case OP_COUNT:
         break;
     }

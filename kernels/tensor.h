@@ -103,9 +103,9 @@ struct tensor {
             float softcap;  // s = cap*tanh(s/cap), 0: none
             int window;     // keys at distance < window are seen, 0: all
             bool chunked;   // those from the last multiple of window on
-        } attn;                                  // src1, src2: the KV_WRITEs of the layer; w0: sinks or NULL
+        } attn;                     // src1, src2: the KV_WRITEs of the layer; w0: sinks or NULL; w1: slopes or NULL
         struct { enum act_kind kind; int64_t first; } act;               // GLU: act(src0) * src1 from column `first` on
-        struct { float factor; } scale;                                  // SCALE and SOFTCAP (cap)
+        struct { float factor; } scale;                                  // SCALE, SOFTCAP (cap) and CLAMP (limit)
         struct {
             enum route_kind kind;
             int n_used;

@@ -13,6 +13,7 @@ struct shape {
     int dim_k, dim_v, n_head, window;
     float softcap, magnitude; // of the queries
     float sinks;              // their size, 0: none
+    float slopes;             // the size of the slopes by distance, 0: none
     bool chunked;
     bool exact;
     bool keys_only; // values are the first dim_v columns of the keys
@@ -28,8 +29,9 @@ struct scene {
     int pages_stride, n_pages;
     size_t page_bytes, v_offset;
     struct guarded pool, q;
-    double *want;         // [n_rows][n_head][dim_v]
-    struct guarded sinks; // [n_head], where the shape has sinks
+    double *want;          // [n_rows][n_head][dim_v]
+    struct guarded sinks;  // [n_head], where the shape has sinks
+    struct guarded slopes; // the same
 };
 
 static float scale_of(const struct shape *s)
@@ -122,7 +124,7 @@ static void fill_pool(struct random *r, struct scene *s)
     }
 }
 
-static void expect_head(const struct scene *s, int row, const float *q, double sink, double *out)
+static void expect_head(const struct scene *s, int row, const float *q, double sink, double slope, double *out)
 {
     const struct shape *h = &s->shape;
     int position = s->positions[row], lo = h->window > 0 ? MAX(0, position - h->window + 1) : 0;
@@ -137,6 +139,7 @@ static void expect_head(const struct scene *s, int row, const float *q, double s
         score[i] *= (double)scale_of(h);
         if (h->softcap > 0)
             score[i] = (double)h->softcap * tanh(score[i] / (double)h->softcap);
+        score[i] += slope * (i - position);
         top = fmax(top, score[i]);
     }
     top = fmax(top, sink);
@@ -170,10 +173,13 @@ static void scene_fill(struct random *r, struct scene *s)
     s->q = random_floats(r, s->n_rows * h->n_head * h->dim_k, h->magnitude);
     if (h->sinks > 0)
         s->sinks = random_floats(r, h->n_head, h->sinks);
+    if (h->slopes > 0)
+        s->slopes = random_floats(r, h->n_head, h->slopes);
     s->want = malloc((size_t)(s->n_rows * h->n_head * h->dim_v) * sizeof(double));
     for (int i = 0; i < s->n_rows * h->n_head; i++)
         expect_head(s, i / h->n_head, floats_of(s->q) + i * h->dim_k,
-                    h->sinks > 0 ? (double)floats_of(s->sinks)[i % h->n_head] : -INFINITY, s->want + i * h->dim_v);
+                    h->sinks > 0 ? (double)floats_of(s->sinks)[i % h->n_head] : -INFINITY,
+                    h->slopes > 0 ? (double)floats_of(s->slopes)[i % h->n_head] : 0, s->want + i * h->dim_v);
 }
 
 static void scene_free(struct scene *s)
@@ -182,6 +188,8 @@ static void scene_free(struct scene *s)
     guarded_free(s->q);
     if (s->shape.sinks > 0)
         guarded_free(s->sinks);
+    if (s->shape.slopes > 0)
+        guarded_free(s->slopes);
     free(s->pages);
     free(s->want);
 }
@@ -203,6 +211,7 @@ static void scene_run(const struct kernels *k, const struct scene *s, int first,
                                .window = h->window,
                                .chunked = h->chunked,
                                .sinks = h->sinks > 0 ? floats_of(s->sinks) : NULL,
+                               .slopes = h->slopes > 0 ? floats_of(s->slopes) : NULL,
                                .positions = s->positions + first,
                                .seqs = s->seqs + first,
                                .pages = s->pages,
@@ -350,6 +359,31 @@ Test(attention, sinks_take_a_part_of_the_sum)
                               .magnitude = 2,
                               .window = window,
                               .sinks = window == 70 ? 20 : 3};
+            check(&r, chunk(h, 1, 1));
+            check(&r, chunk(h, 600, 1));
+            check(&r, chunk(h, 1100, 30));
+        }
+}
+
+// Slopes that let keys of a few and of a thousand positions before count, with every way to read keys, with a window that
+// begins within a vector, and for rows by themselves.
+Test(attention, slopes_lower_the_scores_of_far_keys)
+{
+    struct random r = seeded("slopes");
+    const enum dtype types[] = {DT_F32, DT_F16, DT_Q8_0, DT_Q4_0};
+    for (size_t i = 0; i < COUNT_OF(types); i++)
+        for (int window = 0; window < 200; window += 71) {
+            struct shape h = {.what = "slopes",
+                              .k_type = types[i],
+                              .v_type = types[i],
+                              .dim_k = 64,
+                              .dim_v = i ? 32 : 20,
+                              .n_head = 5,
+                              .magnitude = 2,
+                              .window = window,
+                              .softcap = window == 71 ? 5 : 0,
+                              .sinks = window == 71 ? 3 : 0,
+                              .slopes = window ? 0.5f : 0.01f};
             check(&r, chunk(h, 1, 1));
             check(&r, chunk(h, 600, 1));
             check(&r, chunk(h, 1100, 30));

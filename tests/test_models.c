@@ -211,6 +211,12 @@ static const struct golden arch[] = {
     {"more/bailingmoe-moe.gguf", 1e-12},
     {"more/bailingmoe2-moe.gguf", 1e-12},
     {"more/hunyuan-moe-moe.gguf", 1e-12},
+    {"arch/olmo-dense.gguf", 1e-12},
+    {"arch/bloom-dense.gguf", 1e-6},
+    {"arch/mpt-dense.gguf", 1e-6},
+    {"more/jais-dense.gguf", 1e-12},
+    {"more/refact-dense.gguf", 1e-12},
+    {"more/baichuan-dense.gguf", 1e-12},
 };
 
 Test(models, plain_c_agrees_with_golden_architectures)

@@ -223,6 +223,12 @@ static const struct golden arch[] = {
     {"arch/minicpm-moe.gguf", FLOATS},
     {"more/minimax-m2-moe.gguf", FLOATS},
     {"more/nemotron_h_moe-dense.gguf", FLOATS},
+    {"arch/olmo-dense.gguf", FLOATS},
+    {"arch/bloom-dense.gguf", 1e-6},
+    {"arch/mpt-dense.gguf", 1e-6},
+    {"more/jais-dense.gguf", FLOATS},
+    {"more/refact-dense.gguf", FLOATS},
+    {"more/baichuan-dense.gguf", FLOATS},
 #endif
 };
 

@@ -248,7 +248,7 @@ static void check_element(struct ptx_elements e, enum op op, double scale)
         bool two = op == OP_ADD || op == OP_GLU;
         struct reference *l =
             reference_new(op, i % 2 ? ROWS_OUTPUTS : ROWS_TOKENS, w, (int64_t[]){w, two ? w : 0, 0}, scale);
-        if (op == OP_SCALE || op == OP_SOFTCAP)
+        if (op == OP_SCALE || op == OP_SOFTCAP || op == OP_CLAMP)
             l->node.p.scale.factor = e.factor;
         else
             l->node.p.act.kind = e.act;
@@ -292,6 +292,24 @@ Test(ptx_ops, elements_are_those_of_the_law)
     check_element((struct ptx_elements){.op = PTX_SCALE, .factor = 0.3f}, OP_SCALE, 1);
     check_element((struct ptx_elements){.op = PTX_SOFTCAP, .factor = 30}, OP_SOFTCAP, 100);
     check_element((struct ptx_elements){.op = PTX_SOFTCAP, .factor = 50}, OP_SOFTCAP, 1);
+    check_element((struct ptx_elements){.op = PTX_CLAMP, .factor = 3}, OP_CLAMP, 5);
+}
+
+Test(ptx_ops, a_gain_is_one_row_for_all_rows)
+{
+    for (uint32_t width = 7; width <= 516; width += 509) {
+        struct card *c = card_new(NULL, 0);
+        struct reference *l = reference_new(OP_GAIN, ROWS_TOKENS, width, (int64_t[]){width, 0, 0}, 3);
+        float gains[516];
+        for (uint32_t i = 0; i < width; i++)
+            gains[i] = (float)i / 100 - 2;
+        struct weight w = {.type = DT_F32, .ne = {width, 1, 1}, .data = gains, .row_bytes = width * sizeof(float)};
+        struct ptx_elements e = {.node = 7, .width = width, .op = PTX_GLU, .act = ACT_NONE, .b_one_row = true};
+        l->node.w[0] = &w;
+        arg(c, source(c, l, 0));
+        arg(c, to_card(c, gains, width * sizeof(float)));
+        finish(c, l, ptx_emit_elements(&c->p, &e, &c->launch, &c->err), 1e-6, "gain");
+    }
 }
 
 Test(ptx_ops, rows_that_want_logits_are_picked)

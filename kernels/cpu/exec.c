@@ -214,8 +214,14 @@ static void do_element(const struct item *it, const struct tensor *n)
         else if (n->op == OP_SCALE)
             k->scale(x, n->p.scale.factor, y, m);
         else
-            k->softcap(x, n->p.scale.factor, y, m);
+            (n->op == OP_CLAMP ? k->clamp : k->softcap)(x, n->p.scale.factor, y, m);
     }
+}
+
+static void do_gain(const struct item *it, const struct tensor *n)
+{
+    for (int row = it->row0; row < it->row1; row++)
+        it->run->k->glu(ACT_NONE, at(it, n->src[0], row, 0), n->w[0]->data, at(it, n, row, 0), n->width);
 }
 
 static void do_rope(const struct item *it, const struct tensor *n)
@@ -404,6 +410,7 @@ static void do_attention(const struct item *it, const struct tensor *n)
         .window = n->p.attn.window,
         .chunked = n->p.attn.chunked,
         .sinks = n->w[0] ? (const float *)n->w[0]->data + kv_head * group : NULL,
+        .slopes = n->w[1] ? (const float *)n->w[1]->data + kv_head * group : NULL,
         .positions = s->positions + it->row0,
         .seqs = s->seqs + it->row0,
         .pages = s->pages,
@@ -428,6 +435,7 @@ static void do_attention(const struct item *it, const struct tensor *n)
 #define do_add do_element
 #define do_scale do_element
 #define do_softcap do_element
+#define do_clamp do_element
 
 // Every operation of op.def has its kernel here: where one has no function do_NAME, this does not compile.
 typedef void do_fn(const struct item *it, const struct tensor *n);

@@ -178,16 +178,18 @@ struct query {
     int seq, position, head_kv;
     int first;
     double sink; // -INFINITY: none
+    double slope;
 };
 
-// s = scale q.k, then softcap tanh(s / softcap) (Gemma 2, arXiv 2408.00118)
+// s = scale q.k, then softcap tanh(s / softcap) (Gemma 2, arXiv 2408.00118), then s + slope (j - position) (ALiBi: Press
+// et al. 2021, arXiv 2108.12409).
 static double score(const struct ref_run *r, const struct query *q, int position)
 {
     int dim = q->n->p.attn.dim_k;
     const uint8_t *key = kv_at(r, q->n->p.attn.layer, KV_KEY, q->seq, position, q->head_kv);
     dtype_decode[r->kv_type[KV_KEY]](key, r->decoded, dim);
     double s = dot(q->q, r->decoded, dim) * (double)q->n->p.attn.scale, cap = (double)q->n->p.attn.softcap;
-    return cap > 0 ? cap * tanh(s / cap) : s;
+    return (cap > 0 ? cap * tanh(s / cap) : s) + q->slope * (position - q->position);
 }
 
 // softmax(s) v (Vaswani et al. 2017, arXiv 1706.03762). The scores are computed twice, for their maximum and for the
@@ -227,7 +229,8 @@ static void do_attention(const struct ref_run *r, const struct tensor *n)
                               .position = position,
                               .head_kv = h / group,
                               .first = attention_first(position, window, n->p.attn.chunked),
-                              .sink = element_or(n->w[0], h, -INFINITY)};
+                              .sink = element_or(n->w[0], h, -INFINITY),
+                              .slope = element_or(n->w[1], h, 0)};
             attend(r, &q, row_of(r, n, row) + (size_t)h * (size_t)n->p.attn.dim_v);
         }
     }
@@ -274,6 +277,12 @@ static double swiglu_clamped(double gate, double up)
     return gate * sigmoid(SWIGLU_ALPHA * gate) * (up + 1);
 }
 
+// A NaN stays a NaN.
+static double clamped(double x, double limit)
+{
+    return x > limit ? limit : x < -limit ? -limit : x;
+}
+
 // The gated unit act(gate) * up: Shazeer 2020, arXiv 2002.05202.
 static double element(const struct tensor *n, double a, double b)
 {
@@ -288,6 +297,8 @@ static double element(const struct tensor *n, double a, double b)
         return a * (double)n->p.scale.factor;
     case OP_SOFTCAP:
         return (double)n->p.scale.factor * tanh(a / (double)n->p.scale.factor);
+    case OP_CLAMP:
+        return clamped(a, (double)n->p.scale.factor);
     default:
         assert(!"no operation on elements");
         return NAN;
@@ -303,6 +314,14 @@ static void do_elements(const struct ref_run *r, const struct tensor *n)
         for (int64_t i = 0; i < n->width; i++)
             y[i] = (float)element(n, (double)a[i], b ? (double)b[i] : 0);
     }
+}
+
+// y[i] = x[i] gain[i]
+static void do_gain(const struct ref_run *r, const struct tensor *n)
+{
+    for (int row = 0; row < n_rows(r, n); row++)
+        for (int64_t i = 0; i < n->width; i++)
+            row_of(r, n, row)[i] = (float)((double)row_of(r, n->src[0], row)[i] * element_or(n->w[0], i, 1));
 }
 
 // ---- Mixture of experts
@@ -627,6 +646,8 @@ void ref_node(const struct ref_run *r, const struct tensor *n)
         [OP_ADD] = do_elements,
         [OP_SCALE] = do_elements,
         [OP_SOFTCAP] = do_elements,
+        [OP_CLAMP] = do_elements,
+        [OP_GAIN] = do_gain,
         [OP_ROUTE] = do_route,
         [OP_EXPERT_MATMUL] = do_expert_matmul,
         [OP_EXPERT_COMBINE] = do_expert_combine,

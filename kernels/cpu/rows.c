@@ -44,6 +44,13 @@ INLINE vec capped(vec x, float cap)
     return cap * vec_tanh(x / cap);
 }
 
+// Keeps a NaN.
+INLINE vec clamped(vec x, float limit)
+{
+    x = vec_select(x > limit, (vec){0} + limit, x);
+    return vec_select(x < -limit, (vec){0} - limit, x);
+}
+
 void ISA_FN(add)(const float *a, const float *b, float *y, int64_t n)
 {
     map2(sum, a, b, y, n);
@@ -57,6 +64,11 @@ void ISA_FN(scale)(const float *x, float factor, float *y, int64_t n)
 void ISA_FN(softcap)(const float *x, float cap, float *y, int64_t n)
 {
     map(capped, x, cap, y, n);
+}
+
+void ISA_FN(clamp)(const float *x, float limit, float *y, int64_t n)
+{
+    map(clamped, x, limit, y, n);
 }
 
 // ---- activations
