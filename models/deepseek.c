@@ -21,7 +21,7 @@ static int read_lead(struct build *b)
 static struct tensor *experts(struct build *b, struct tensor *x, const struct experts *e, int n_shared)
 {
     struct tensor *y = mixture(b, x, e, ACT_SILU); // (n, n_embd)
-    return n_shared ? shared_expert(b, x, y, n_shared, ACT_SILU) : y;
+    return n_shared ? shared_expert(b, x, y, n_shared, ACT_SILU, SCALED_NOT) : y;
 }
 
 // x plus the mixture of the normed x, or plus its feed-forward: (n, n_embd).

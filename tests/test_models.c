@@ -1,4 +1,4 @@
-// Compares the logits of whole models with logits computed elsewhere: in float64 by make_arch_models.py
+// Compares the logits of whole models with logits computed elsewhere: in float64 by make_arch_models.py, make_family_models.py
 // (data/arch/tiny-*), and by llama.cpp (golden/arch, golden/quant). Each model runs on both machines, in one step and
 // in chunks.
 #include "kernels/cpu/kernels.h"
@@ -116,6 +116,12 @@ static const struct golden tiny[] = {
     {"arch/tiny-deepseek2-growth.gguf", TINY},
     {"arch/tiny-nemotron3.gguf", TINY},
     {"arch/tiny-nemotron3-latent.gguf", TINY},
+    {"arch/tiny-mpt.gguf", TINY},
+    {"arch/tiny-baichuan-7b.gguf", 1e-8}, // errors grow through 32 and 40 layers
+    {"arch/tiny-baichuan-13b.gguf", 1e-8},
+    {"arch/tiny-minicpm3.gguf", TINY},
+    {"arch/tiny-smallthinker.gguf", TINY},
+    {"arch/tiny-hy-v3.gguf", TINY},
 };
 
 Test(models, plain_c_agrees_with_float64)
@@ -217,6 +223,13 @@ static const struct golden arch[] = {
     {"more/jais-dense.gguf", 1e-12},
     {"more/refact-dense.gguf", 1e-12},
     {"more/baichuan-dense.gguf", 1e-12},
+    {"more/dbrx-moe.gguf", 1e-12},
+    {"more/minicpm3-dense.gguf", 1e-12},
+    {"more/grok-moe.gguf", 1e-12},
+    {"more/arctic-moe.gguf", 1e-12},
+    {"more/smallthinker-moe.gguf", 1e-12},
+    {"more/hy_v3-moe.gguf", 1e-12},
+    {"more/plamo2-dense.gguf", 1e-12},
 };
 
 Test(models, plain_c_agrees_with_golden_architectures)

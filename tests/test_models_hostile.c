@@ -260,6 +260,15 @@ static const struct refusal family_cases[] = {
     {"mpt-dense", "fill:blk.1.ffn.act.scales,0", "tensor 'blk.1.ffn.act.scales': element 0 is 0"},
     {"mpt-dense", "shape:blk.1.ffn.act.scales,95", "tensor 'blk.1.ffn.act.scales': its shape is 95, wanted 96"},
     {"bloom-dense", "drop:token_embd_norm.bias", "tensor 'token_embd_norm.bias': is missing"},
+    {"dbrx-moe", "no:dbrx.attention.clamp_kqv", "key 'dbrx.attention.clamp_kqv': is missing"},
+    {"tiny-minicpm3", "no:minicpm3.attention.q_lora_rank", "key 'minicpm3.attention.q_lora_rank': is not of this family"},
+    {"tiny-minicpm3", "u32:minicpm3.rope.dimension_count,18", "key 'minicpm3.rope.dimension_count': 18 columns turn, but a head has 16"},
+    {"grok-moe", "f32:grok.rope.scaling.yarn_ext_factor,0.5", "key 'grok.rope.scaling.yarn_ext_factor': 0.5; only 1 is supported"},
+    {"tiny-smallthinker", "no:smallthinker.expert_feed_forward_length", "key 'smallthinker.expert_feed_forward_length': is missing"},
+    {"plamo2-dense", "u32:plamo2.ssm.time_step_rank,3", "key 'plamo2.ssm.time_step_rank': 128 columns of 3 heads"},
+    {"plamo2-dense", "u32:plamo2.ssm.group_count,2", "key 'plamo2.ssm.group_count': this family has no groups"},
+    {"plamo2-dense", "drop:blk.1.post_ffw_norm", "tensor 'blk.1.post_ffw_norm.weight': is missing"},
+    {"tiny-hy-v3", "u32:hy_v3.nextn_predict_layers,2", "key 'hy_v3.nextn_predict_layers': 2 layers predict further tokens, of 2 layers"},
     {"refact-moe", "u32:refact.expert_count,8", "key 'refact.expert_count': this family has no experts"},
     {"olmoe-moe", "u32:olmoe.expert_count,0 u32:olmoe.expert_used_count,0", "key 'olmoe.expert_count': this family has experts, wanted 1 or more"},
     {"cohere2-dense", "no:cohere2.attention.sliding_window", "key 'cohere2.attention.sliding_window': is missing"},
@@ -571,9 +580,10 @@ static void sweep(const struct gguf *base, const char *edits, int *built, int *r
     gguf_close(g);
 }
 
-static const char *const bases[] = {"tiny-llama",    "tiny-llama-moe", "tiny-llama-yarn", "tiny-qwen2",
-                                    "tiny-qwen3moe", "tiny-gemma2",    "tiny-gpt2",       "tiny-phi3-long",
-                                    "tiny-gptneox",  "tiny-stablelm",  "tiny-gemma4-moe", "tiny-gemma4-extra"};
+static const char *const bases[] = {"tiny-llama",    "tiny-llama-moe", "tiny-llama-yarn",   "tiny-qwen2",
+                                    "tiny-qwen3moe", "tiny-gemma2",    "tiny-gpt2",         "tiny-phi3-long",
+                                    "tiny-gptneox",  "tiny-stablelm",  "tiny-gemma4-moe",   "tiny-gemma4-extra",
+                                    "tiny-mpt",      "tiny-minicpm3",  "tiny-smallthinker", "tiny-hy-v3"};
 
 Test(models_hostile, any_value_of_any_key_gives_a_model_or_an_error, .timeout = 240)
 {

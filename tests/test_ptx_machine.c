@@ -125,6 +125,12 @@ static const struct golden floats[] = {
     {"arch/tiny-deepseek2-growth.gguf", FLOATS},
     {"arch/tiny-nemotron3.gguf", FLOATS},
     {"arch/tiny-nemotron3-latent.gguf", FLOATS},
+    {"arch/tiny-mpt.gguf", FLOATS},
+    {"arch/tiny-baichuan-7b.gguf", 1e-8},
+    {"arch/tiny-baichuan-13b.gguf", 1e-8},
+    {"arch/tiny-minicpm3.gguf", FLOATS},
+    {"arch/tiny-smallthinker.gguf", FLOATS},
+    {"arch/tiny-hy-v3.gguf", FLOATS},
 #endif
 };
 
@@ -229,6 +235,13 @@ static const struct golden arch[] = {
     {"more/jais-dense.gguf", FLOATS},
     {"more/refact-dense.gguf", FLOATS},
     {"more/baichuan-dense.gguf", FLOATS},
+    {"more/dbrx-moe.gguf", FLOATS},
+    {"more/minicpm3-dense.gguf", FLOATS},
+    {"more/grok-moe.gguf", FLOATS},
+    {"more/arctic-moe.gguf", FLOATS},
+    {"more/smallthinker-moe.gguf", FLOATS},
+    {"more/hy_v3-moe.gguf", FLOATS},
+    {"more/plamo2-dense.gguf", FLOATS},
 #endif
 };
 

@@ -1,0 +1,238 @@
+#!/usr/bin/python3
+"""Writes more of tests/data/arch/tiny-*.gguf and their logits: families, and parts of them, of which there is no other model.
+
+The forward is float64 and draws each tensor when it first needs it, so that a family is said once: what is computed, and
+with which tensors. It shares nothing with quern's.
+Usage: make_family_models.py OUT_DIR
+"""
+import math
+import os
+import struct
+import sys
+
+import numpy as np
+
+from make_arch_models import N_TOKENS, VOCAB, Maker, attention, gelu, layer_norm, rms_norm, rope, silu, softmax, write_gguf
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def relu(x):
+    return np.maximum(x, 0)
+
+
+class Draw(Maker):
+    def __init__(self, name, eps):
+        super().__init__(name)
+        self.eps, self.p = eps, ''
+
+    def get(self, name, shape, mean, spread):
+        """A float32 vector or small table."""
+        name = self.p + name
+        if name not in self.tensors:
+            self.vector(name, int(np.prod(shape)), mean, spread)
+            self.tensors[name] = self.tensors[name].reshape(shape)
+        return self.tensors[name].astype('float64')
+
+    def weights(self, name, rows, k, gain=1.0, n=None):
+        if self.p + name + '.weight' not in self.tensors:
+            self.matrix(self.p + name, rows, k, gain, n)
+        return self.tensors[self.p + name + '.weight'].astype('float64')
+
+    def linear(self, x, name, rows, gain=1.0, bias=False):
+        y = x @ self.weights(name, rows, x.shape[-1], gain).T
+        return y + self.get(name + '.bias', rows, 0, 0.3) if bias else y
+
+    def norm(self, x, name, suffix='.weight'):
+        return rms_norm(x, self.get(name + suffix, x.shape[-1], 1, 0.2), self.eps)
+
+    def layer_norm(self, x, name, bias=True):
+        b = self.get(name + '.bias', x.shape[-1], 0, 0.3) if bias else 0
+        return layer_norm(x, self.get(name + '.weight', x.shape[-1], 1, 0.2), b, self.eps)
+
+    def embed(self, ids, n, gain=5.0):
+        return self.weights('token_embd', VOCAB, n, gain)[ids]
+
+    def heads(self, x, name, n, dim, gain=1.0, bias=False):
+        return self.linear(x, name, n * dim, gain, bias).reshape(len(x), n, dim)
+
+    def gated(self, x, n, act, kind=''):
+        y = act(self.linear(x, f'ffn_gate{kind}', n, 1.5)) * self.linear(x, f'ffn_up{kind}', n, 1.5)
+        return self.linear(y, f'ffn_down{kind}', x.shape[-1], 1.5)
+
+
+def turned(m, x, factors=None):
+    """x: (tokens, heads, dim)."""
+    return np.array([[rope(m, head, t, factors) for head in row] for t, row in enumerate(x)])
+
+
+def slopes(heads, most):
+    """The slopes of ALiBi as its authors compute them: a geometric series, and for other numbers of heads every second of
+    the next longer one."""
+    def series(n):
+        return [2 ** (-most / n * (i + 1)) for i in range(n)]
+    n = 2 ** math.floor(math.log2(heads))
+    return series(n) + series(2 * n)[0::2][:heads - n]
+
+
+def alibi(q, k, v, scale, slope):
+    n, heads, _ = q.shape
+    out = np.zeros((n, heads, v.shape[2]))
+    for t in range(n):
+        for h in range(heads):
+            g = h // (heads // k.shape[1])
+            s = k[:t + 1, g] @ q[t, h] * scale - slope[h] * (t - np.arange(t + 1))
+            out[t, h] = softmax(s) @ v[:t + 1, g]
+    return out.reshape(n, -1)
+
+
+def chosen(d, x, logits, m, act, prob=None, order=None, bias=False):
+    """The experts of each row. m: experts, used, expert_ff, normalise, weights_scale."""
+    out, n, f = np.zeros_like(x), m['experts'], m['expert_ff']
+    gate = d.weights('ffn_gate_exps', f, x.shape[1], 1.5, n)
+    up = d.weights('ffn_up_exps', f, x.shape[1], 1.5, n)
+    down = d.weights('ffn_down_exps', x.shape[1], f, 1.5, n)
+    b = d.get('exp_probs_b.bias', n, 0, 0.3) if bias else 0
+    for t in range(len(x)):
+        p = sigmoid(logits[t]) if prob == 'sigmoid' else softmax(logits[t])
+        best = np.argsort(-(p + b), kind='stable')[:m['used']]
+        total = p[best].sum() if m['normalise'] else 1
+        for e in best:
+            out[t] += m.get('weights_scale', 1) * p[e] / total * (down[e] @ (act(gate[e] @ x[t]) * (up[e] @ x[t])))
+    return out
+
+
+def finish(d, arch, out, keys, ids, logits):
+    path = os.path.join(out, f'tiny-{d.name}.gguf')
+    write_gguf(path, {'general.architecture': arch} | {f'{arch}.{k}': v for k, v in keys.items()}, d.tensors)
+    with open(path + '.logits', 'wb') as f:
+        f.write(struct.pack('<ii', N_TOKENS, VOCAB) + ids.astype('int32').tobytes() + logits.astype('float32').tobytes())
+
+
+def baichuan(d, m, ids):
+    """Without rope (base 0) the scores fall with the distance."""
+    n, h = m['embd'], m['heads']
+    x = d.embed(ids, n)
+    for i in range(m['layers']):
+        d.p = f'blk.{i}.'
+        y = d.norm(x, 'attn_norm')
+        q, k, v = (d.heads(y, f'attn_{c}', h, n // h, 2.0) for c in 'qkv')
+        if m['n_rot']:
+            y = attention({}, turned(m, q), turned(m, k), v, 0)
+        else:
+            y = alibi(q, k, v, (n // h) ** -0.5, slopes(h, 8))
+        x = x + d.linear(y, 'attn_output', n)
+        x = x + d.gated(d.norm(x, 'ffn_norm'), m['ff'], silu)
+    d.p = ''
+    return d.linear(d.norm(x, 'output_norm'), 'output', VOCAB, 2.0)
+
+
+def mpt(d, m, ids):
+    n, h, kv, dim = m['embd'], m['heads'], m['heads'], m['embd'] // m['heads']
+    x = d.embed(ids, n)
+    for i in range(m['layers']):
+        d.p = f'blk.{i}.'
+        y = np.clip(d.linear(d.layer_norm(x, 'attn_norm', False), 'attn_qkv', (h + 2 * kv) * dim, 2.0), -m['clamp'], m['clamp'])
+        q, k, v = np.split(y, 3, axis=1)
+        q, k = d.layer_norm(q, 'attn_q_norm', False), d.layer_norm(k, 'attn_k_norm', False)
+        q, k, v = (a.reshape(len(x), h, dim) for a in (q, k, v))
+        x = x + d.linear(alibi(q, k, v, dim ** -0.5, slopes(h, m['most'])), 'attn_output', n)
+        y = gelu(d.linear(d.layer_norm(x, 'ffn_norm', False), 'ffn_up', m['ff'], 1.5)) / d.get('ffn.act.scales', m['ff'], 1, 0.1)
+        x = x + d.linear(y, 'ffn_down', n, 1.5)
+    d.p = ''
+    return d.layer_norm(x, 'output_norm', False) @ d.weights('token_embd', VOCAB, n).T
+
+
+def minicpm3(d, m, ids):
+    n, h, dim, rot, dv, rank = m['embd'], m['heads'], m['dim'], m['n_rot'], m['dim_v'], m['rank_kv']
+    x, s, factors = 12 * d.embed(ids, n, 0.4), 1.4 / math.sqrt(m['layers']), 1.0
+    factors = d.get('rope_factors_short.weight', rot // 2, 1, 0.2)
+    d.get('rope_factors_long.weight', rot // 2, 1, 0.2)
+    for i in range(m['layers']):
+        d.p = f'blk.{i}.'
+        y = d.norm(x, 'attn_norm')
+        q = d.heads(d.norm(d.linear(y, 'attn_q_a', m['rank_q']), 'attn_q_a_norm'), 'attn_q_b', h, dim, 2.0)
+        kv = d.linear(y, 'attn_kv_a_mqa', rank + rot)
+        both = d.heads(d.norm(kv[:, :rank], 'attn_kv_a_norm'), 'attn_kv_b', h, dim - rot + dv)
+        k_rot = np.repeat(turned(m, kv[:, None, rank:], factors), h, axis=1)
+        q = np.concatenate([q[:, :, :dim - rot], turned(m, q[:, :, dim - rot:], factors)], axis=2)
+        k = np.concatenate([both[:, :, :dim - rot], k_rot], axis=2)
+        x = x + s * d.linear(attention({}, q, k, both[:, :, dim - rot:], 0), 'attn_output', n)
+        x = x + s * d.gated(d.norm(x, 'ffn_norm'), m['ff'], silu)
+    d.p = ''
+    return d.linear(d.norm(x, 'output_norm') * 256 / n, 'output', VOCAB, 0.2)
+
+
+def smallthinker(d, m, ids):
+    n, h, kv, dim = m['embd'], m['heads'], m['kv'], m['dim']
+    x = d.embed(ids, n)
+    for i in range(m['layers']):
+        d.p = f'blk.{i}.'
+        logits = d.linear(x, 'ffn_gate_inp', m['experts'], 0.4)
+        y = d.norm(x, 'attn_norm')
+        q, k, v = d.heads(y, 'attn_q', h, dim, 2.0), d.heads(y, 'attn_k', kv, dim, 2.0), d.heads(y, 'attn_v', kv, dim)
+        if i % 4:
+            q, k = turned(m, q), turned(m, k)
+        x = x + d.linear(attention({}, q, k, v, 0), 'attn_output', n)
+        x = x + chosen(d, d.norm(x, 'ffn_norm'), logits, m, relu, 'sigmoid')
+    d.p = ''
+    return d.linear(d.norm(x, 'output_norm'), 'output', VOCAB, 2.0)
+
+
+def hy_v3(d, m, ids):
+    n, h, kv, dim = m['embd'], m['heads'], m['kv'], m['dim']
+    x = d.embed(ids, n)
+    for i in range(m['layers']):
+        d.p = f'blk.{i}.'
+        y = d.norm(x, 'attn_norm')
+        q, k, v = d.heads(y, 'attn_q', h, dim), d.heads(y, 'attn_k', kv, dim), d.heads(y, 'attn_v', kv, dim)
+        q, k = turned(m, d.norm(q, 'attn_q_norm')), turned(m, d.norm(k, 'attn_k_norm'))
+        x = x + d.linear(attention({}, q, k, v, 0), 'attn_output', n)
+        y = d.norm(x, 'ffn_norm')
+        if i < m['lead']:
+            x = x + d.gated(y, m['ff'], silu)
+        else:
+            logits = d.linear(y, 'ffn_gate_inp', m['experts'], 2.0)
+            x = x + chosen(d, y, logits, m, silu, 'sigmoid', bias=True) + d.gated(y, m['expert_ff'], silu, '_shexp')
+    d.p = ''
+    return d.linear(d.norm(x, 'output_norm'), 'output', VOCAB, 2.0)
+
+
+def make(name, arch, forward, out, norm='rms', keys=(), **m):
+    eps = {'rms': 'layer_norm_rms_epsilon', 'layer': 'layer_norm_epsilon'}[norm]
+    m = dict(eps=1e-3, ctx=256, base=500.0, pairs='halves', n_rot=0, kv=m['heads']) | m
+    d = Draw(name, m['eps'])
+    d.name = name
+    ids = d.rng.integers(0, VOCAB, N_TOKENS)
+    logits = forward(d, m, ids)
+    own = {'context_length': m['ctx'], 'embedding_length': m['embd'], 'block_count': m['layers'],
+           'attention.head_count': m['heads'], 'attention.head_count_kv': m['kv'], 'attention.' + eps: m['eps']}
+    if 'ff' in m:
+        own['feed_forward_length'] = m['ff']
+    if 'dim' in m:
+        own |= {'attention.key_length': m['dim'], 'attention.value_length': m.get('dim_v', m['dim'])}
+    if m['n_rot']:
+        own |= {'rope.freq_base': m['base'], 'rope.dimension_count': m['n_rot']}
+    if 'experts' in m:
+        own |= {'expert_count': m['experts'], 'expert_used_count': m['used'], 'expert_feed_forward_length': m['expert_ff']}
+    finish(d, arch, out, own | dict(keys), ids, logits)
+
+
+def main(out):
+    make('baichuan-7b', 'baichuan', baichuan, out, layers=32, embd=16, heads=2, ff=16, n_rot=8, pairs='adjacent')
+    make('baichuan-13b', 'baichuan', baichuan, out, layers=40, embd=24, heads=3, ff=16)
+    make('mpt', 'mpt', mpt, out, 'layer', layers=2, embd=48, heads=6, ff=40, clamp=1.5, most=4.0,
+         keys={'attention.clamp_kqv': 1.5, 'attention.max_alibi_bias': 4.0})
+    make('minicpm3', 'minicpm3', minicpm3, out, layers=2, embd=32, heads=3, dim=16, dim_v=12, n_rot=4, ff=40, rank_q=20,
+         rank_kv=24, keys={'attention.q_lora_rank': 20, 'attention.kv_lora_rank': 24})
+    make('smallthinker', 'smallthinker', smallthinker, out, layers=5, embd=32, heads=4, kv=2, dim=8, n_rot=8, experts=6,
+         used=2, expert_ff=24, normalise=True, keys={'attention.sliding_window': 4096, 'expert_gating_func': 2})
+    make('hy-v3', 'hy_v3', hy_v3, out, layers=2, lead=1, embd=32, heads=4, kv=2, dim=16, n_rot=16, ff=48, experts=6,
+         used=2, expert_ff=24, normalise=True, weights_scale=2.5,
+         keys={'expert_weights_norm': True, 'expert_weights_scale': 2.5, 'expert_gating_func': 2})
+
+
+if __name__ == '__main__':
+    main(sys.argv[1])
