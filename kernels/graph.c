@@ -570,6 +570,17 @@ struct tensor *graph_route(struct graph *g, const char *name, struct tensor *log
     return finish_node(g, n, 2 * (int64_t)p.n_used);
 }
 
+struct tensor *graph_route_shared(struct graph *g, const char *name, struct tensor *logits, struct route_params p,
+                                  int share)
+{
+    struct tensor *n = graph_route(g, name, logits, NULL, p);
+    if (n && (share < 1 || logits->width % share != 0))
+        return graph_refuse(g, "%s: %lld experts in runs of %d", n->name, (long long)logits->width, share);
+    if (n && share > 1)
+        n->p.route.share = share;
+    return n;
+}
+
 struct tensor *graph_route_each(struct graph *g, const char *name, struct tensor *rows, int n)
 {
     struct tensor *node = begin_node(g, OP_ROUTE, name);

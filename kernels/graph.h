@@ -176,6 +176,10 @@ struct route_params {
 };
 struct tensor *graph_route(struct graph *g, const char *name, struct tensor *logits, const struct weight *bias,
                            struct route_params p);
+// The same choice, but each run of `share` experts stands for one, whose number is that of the run: so are the ids. The
+// weight is that of the expert with this number (GroveMoE, as llama.cpp runs it). Two choices may be one expert.
+struct tensor *graph_route_shared(struct graph *g, const char *name, struct tensor *logits, struct route_params p,
+                                  int share);
 // A route of all rows to n experts, in their order and with weights of 1: matrices that belong to the heads of a row are
 // multiplied like those of experts. `rows` is any value with the rows.
 struct tensor *graph_route_each(struct graph *g, const char *name, struct tensor *rows, int n);

@@ -89,6 +89,8 @@ static void print_params(const struct tensor *n, struct text *out)
                    n->p.route.normalise ? " normalised" : "", (double)n->p.route.scale);
         if (n->p.route.n_group)
             text_print(out, " groups=%d/%d", n->p.route.n_group_used, n->p.route.n_group);
+        if (n->p.route.share)
+            text_print(out, " share=%d", n->p.route.share);
         break;
     case OP_EXPERT_MATMUL:
         text_print(out, " used=%d%s", n->p.expert.n_used, n->p.expert.shared ? " shared" : "");

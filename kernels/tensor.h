@@ -112,6 +112,7 @@ struct tensor {
             bool normalise;
             float scale;
             int n_group, n_group_used;  // 0: experts have no groups
+            int share;                  // so many neighbouring ids become one, see graph_route_shared; 0: each is one
         } route;
             // src0: logits (rows, n_expert) -> width 2*n_used: weights (float), then expert ids (int32); w0: bias or NULL
             // ROUTE_EACH: src0: any value of the rows, which is not looked at
@@ -150,10 +151,14 @@ static inline int key_head_of(const struct tensor *n, int h)
     return n->p.delta.grouped ? h / (n->p.delta.n_head / n->p.delta.n_head_k) : h % n->p.delta.n_head_k;
 }
 
-// How many experts a route chooses from.
-static inline int64_t route_experts(const struct tensor *route)
+// How many experts a route chooses from, and how many have a number of their own behind the choice.
+static inline int64_t route_choices(const struct tensor *route)
 {
     return route->p.route.kind == ROUTE_EACH ? route->p.route.n_used : route->src[0]->width;
+}
+static inline int64_t route_experts(const struct tensor *route)
+{
+    return route_choices(route) / (route->p.route.share ? route->p.route.share : 1);
 }
 
 // The first position that a row of attention at `position` sees; window and chunked: see attention_params.

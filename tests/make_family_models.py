@@ -200,6 +200,30 @@ def hy_v3(d, m, ids):
     return d.linear(d.norm(x, 'output_norm'), 'output', VOCAB, 2.0)
 
 
+def grovemoe(d, m, ids):
+    n, h, kv, dim, f2, share = m['embd'], m['heads'], m['kv'], m['dim'], m['second_ff'], m['share']
+    x = d.embed(ids, n)
+    for i in range(m['layers']):
+        d.p = f'blk.{i}.'
+        y = d.norm(x, 'attn_norm')
+        q, k, v = d.heads(y, 'attn_q', h, dim), d.heads(y, 'attn_k', kv, dim), d.heads(y, 'attn_v', kv, dim)
+        q, k = turned(m, d.norm(q, 'attn_q_norm')), turned(m, d.norm(k, 'attn_k_norm'))
+        x = x + d.linear(attention({}, q, k, v, 0), 'attn_output', n)
+        y = d.norm(x, 'ffn_norm')
+        logits = d.linear(y, 'ffn_gate_inp', m['experts'], 2.0)
+        y = chosen(d, y, logits, m, silu)
+        gate, up = (d.weights(f'ffn_{c}_chexps', f2, n, 1.5, m['experts'] // share) for c in ('gate', 'up'))
+        down, z = d.weights('ffn_down_chexps', n, f2, 1.5, m['experts'] // share), np.zeros_like(y)
+        for t in range(len(x)):
+            prob = softmax(logits[t])
+            best = np.argsort(-prob, kind='stable')[:min(m['used'], m['experts'] // share)] // share
+            for e in best:
+                z[t] += prob[e] / prob[best].sum() * (down[e] @ (silu(gate[e] @ y[t]) * (up[e] @ y[t])))
+        x = x + y + m['second_scale'] * z
+    d.p = ''
+    return d.linear(d.norm(x, 'output_norm'), 'output', VOCAB, 2.0)
+
+
 def make(name, arch, forward, out, norm='rms', keys=(), **m):
     eps = {'rms': 'layer_norm_rms_epsilon', 'layer': 'layer_norm_epsilon'}[norm]
     m = dict(eps=1e-3, ctx=256, base=500.0, pairs='halves', n_rot=0, kv=m['heads']) | m
@@ -232,6 +256,9 @@ def main(out):
     make('hy-v3', 'hy_v3', hy_v3, out, layers=2, lead=1, embd=32, heads=4, kv=2, dim=16, n_rot=16, ff=48, experts=6,
          used=2, expert_ff=24, normalise=True, weights_scale=2.5,
          keys={'expert_weights_norm': True, 'expert_weights_scale': 2.5, 'expert_gating_func': 2})
+    make('grovemoe', 'grovemoe', grovemoe, out, layers=2, embd=32, heads=4, kv=2, dim=16, n_rot=16, experts=8, used=3,
+         expert_ff=24, normalise=True, share=2, second_ff=20, second_scale=0.5,
+         keys={'experts_per_group': 2, 'expert_chunk_feed_forward_length': 20, 'expert_group_scale': 0.5})
 
 
 if __name__ == '__main__':

@@ -122,6 +122,7 @@ static const struct golden tiny[] = {
     {"arch/tiny-minicpm3.gguf", TINY},
     {"arch/tiny-smallthinker.gguf", TINY},
     {"arch/tiny-hy-v3.gguf", TINY},
+    {"arch/tiny-grovemoe.gguf", TINY},
 };
 
 Test(models, plain_c_agrees_with_float64)
@@ -229,6 +230,7 @@ static const struct golden arch[] = {
     {"more/arctic-moe.gguf", 1e-12},
     {"more/smallthinker-moe.gguf", 1e-12},
     {"more/hy_v3-moe.gguf", 1e-12},
+    {"more/grovemoe-moe.gguf", 1e-12},
     {"more/plamo2-dense.gguf", 1e-12},
 };
 

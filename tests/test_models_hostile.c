@@ -269,6 +269,8 @@ static const struct refusal family_cases[] = {
     {"plamo2-dense", "u32:plamo2.ssm.group_count,2", "key 'plamo2.ssm.group_count': this family has no groups"},
     {"plamo2-dense", "drop:blk.1.post_ffw_norm", "tensor 'blk.1.post_ffw_norm.weight': is missing"},
     {"tiny-hy-v3", "u32:hy_v3.nextn_predict_layers,2", "key 'hy_v3.nextn_predict_layers': 2 layers predict further tokens, of 2 layers"},
+    {"tiny-grovemoe", "u32:grovemoe.experts_per_group,3", "key 'grovemoe.experts_per_group': 8 experts in groups of 3"},
+    {"tiny-grovemoe", "no:grovemoe.expert_group_scale", "key 'grovemoe.expert_group_scale': is missing"},
     {"refact-moe", "u32:refact.expert_count,8", "key 'refact.expert_count': this family has no experts"},
     {"olmoe-moe", "u32:olmoe.expert_count,0 u32:olmoe.expert_used_count,0", "key 'olmoe.expert_count': this family has experts, wanted 1 or more"},
     {"cohere2-dense", "no:cohere2.attention.sliding_window", "key 'cohere2.attention.sliding_window': is missing"},
@@ -580,10 +582,10 @@ static void sweep(const struct gguf *base, const char *edits, int *built, int *r
     gguf_close(g);
 }
 
-static const char *const bases[] = {"tiny-llama",    "tiny-llama-moe", "tiny-llama-yarn",   "tiny-qwen2",
-                                    "tiny-qwen3moe", "tiny-gemma2",    "tiny-gpt2",         "tiny-phi3-long",
-                                    "tiny-gptneox",  "tiny-stablelm",  "tiny-gemma4-moe",   "tiny-gemma4-extra",
-                                    "tiny-mpt",      "tiny-minicpm3",  "tiny-smallthinker", "tiny-hy-v3"};
+static const char *const bases[] = {
+    "tiny-llama", "tiny-llama-moe", "tiny-llama-yarn",   "tiny-qwen2",    "tiny-qwen3moe",   "tiny-gemma2",
+    "tiny-gpt2",  "tiny-phi3-long", "tiny-gptneox",      "tiny-stablelm", "tiny-gemma4-moe", "tiny-gemma4-extra",
+    "tiny-mpt",   "tiny-minicpm3",  "tiny-smallthinker", "tiny-hy-v3",    "tiny-grovemoe"};
 
 Test(models_hostile, any_value_of_any_key_gives_a_model_or_an_error, .timeout = 240)
 {

@@ -131,6 +131,7 @@ static const struct golden floats[] = {
     {"arch/tiny-minicpm3.gguf", FLOATS},
     {"arch/tiny-smallthinker.gguf", FLOATS},
     {"arch/tiny-hy-v3.gguf", FLOATS},
+    {"arch/tiny-grovemoe.gguf", FLOATS},
 #endif
 };
 
@@ -241,6 +242,7 @@ static const struct golden arch[] = {
     {"more/arctic-moe.gguf", FLOATS},
     {"more/smallthinker-moe.gguf", FLOATS},
     {"more/hy_v3-moe.gguf", FLOATS},
+    {"more/grovemoe-moe.gguf", FLOATS},
     {"more/plamo2-dense.gguf", FLOATS},
 #endif
 };

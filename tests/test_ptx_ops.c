@@ -567,7 +567,7 @@ static void run_route(const struct ptx_route *r, uint32_t target, const struct r
 }
 
 // odd: some logits are no numbers, infinite, or -0; only that both kernels agree is checked then.
-static void check_route_of(enum route_kind kind, struct route_case k, bool ties, bool odd)
+static void check_route_of(enum route_kind kind, struct route_case k, bool ties, bool odd, int share)
 {
     const int experts = k.experts, used = k.used;
     struct reference *l =
@@ -588,6 +588,7 @@ static void check_route_of(enum route_kind kind, struct route_case k, bool ties,
     l->node.p.route.n_used = used;
     l->node.p.route.normalise = k.normalise;
     l->node.p.route.scale = 1.5f;
+    l->node.p.route.share = share;
     struct ptx_route r = {.node = 7,
                           .rows = ROWS_TOKENS,
                           .experts = (uint32_t)experts,
@@ -597,7 +598,8 @@ static void check_route_of(enum route_kind kind, struct route_case k, bool ties,
                           .scale = 1.5f,
                           .bias = k.bias,
                           .groups = (uint32_t)k.groups,
-                          .groups_used = (uint32_t)k.groups_used};
+                          .groups_used = (uint32_t)k.groups_used,
+                          .share = (uint32_t)share};
     size_t n = (size_t)(2 * used * ROWS);
     float *got = malloc(n * sizeof(*got)), *again = malloc(n * sizeof(*got)), *want = l->values[SRC_MAX];
     run_route(&r, 75, l, bias, got);
@@ -618,8 +620,8 @@ static void check_route_of(enum route_kind kind, struct route_case k, bool ties,
 
 static void check_route(enum route_kind kind, struct route_case k, bool ties)
 {
-    check_route_of(kind, k, ties, false);
-    check_route_of(kind, k, ties, true);
+    check_route_of(kind, k, ties, false, 0);
+    check_route_of(kind, k, ties, true, 0);
 }
 
 Test(ptx_ops, experts_are_chosen_as_by_the_law)
@@ -643,6 +645,17 @@ Test(ptx_ops, experts_are_chosen_by_biases_and_groups_as_by_the_law)
             check_route(kind, (struct route_case){256, 8, true, true, 8, 4}, ties);
             check_route(kind, (struct route_case){99, 6, true, true, 33, 33}, ties);
             check_route(kind, (struct route_case){105, 3, false, true, 35, 2}, ties);
+        }
+}
+
+Test(ptx_ops, experts_that_share_one_take_its_number_as_by_the_law)
+{
+    for (int kind = ROUTE_SOFTMAX; kind <= ROUTE_SIGMOID; kind++)
+        for (int odd = 0; odd < 2; odd++) {
+            check_route_of(kind, (struct route_case){8, 4, true, false, 0, 0}, odd, odd, 2);
+            check_route_of(kind, (struct route_case){128, 8, true, false, 0, 0}, !odd, odd, 2);
+            check_route_of(kind, (struct route_case){600, 3, false, false, 0, 0}, false, odd, 5);
+            check_route_of(kind, (struct route_case){12, 5, true, true, 0, 0}, false, odd, 3);
         }
 }
 
@@ -741,8 +754,8 @@ Test(ptx_ops, sizes_that_cannot_be_are_refused)
     kv.type = DT_Q6_K;
     cr_expect(ptx_emit_kv_write(&c->p, &(struct ptx_kv_write){7, 1, kv}, &c->launch, &c->err) < 0);
     cr_expect(ptx_emit_rope(&c->p, &(struct ptx_rope){7, 0, 8, 4, 3, 0}, &c->launch, &c->err) < 0);
-    cr_expect(
-        ptx_emit_route(&c->p, &(struct ptx_route){7, 0, 2, 3, 0, false, 1, false, 0, 0, 75}, &c->launch, &c->err) < 0);
+    cr_expect(ptx_emit_route(&c->p, &(struct ptx_route){7, 0, 2, 3, 0, false, 1, false, 0, 0, 0, 75}, &c->launch,
+                             &c->err) < 0);
     cr_expect(ptx_emit_top(&c->p, &(struct ptx_top){7, 1000, 3, false}, &c->launch, &c->err) < 0);
     cr_expect(ptx_emit_top(&c->p, &(struct ptx_top){7, 1000, 512, false}, &c->launch, &c->err) < 0);
     cr_expect(ptx_emit_top(&c->p, &(struct ptx_top){7, 1000, 64, true}, &c->launch, &c->err) < 0);

@@ -407,6 +407,7 @@ struct route_args {
     const float *bias;         // [n_expert], or NULL
     int n_group, n_group_used; // 0: no groups
     float *scratch;            // with a bias or groups: room for 2 * n_expert
+    int share;                 // so many neighbouring ids become one; 0: each is one
 };
 
 struct kernels {

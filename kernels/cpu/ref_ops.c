@@ -416,11 +416,12 @@ static void route_each(int n, float *weights, int32_t *ids)
         weights[j] = 1, ids[j] = j;
 }
 
-// A row of the result holds the weights of the n_used chosen experts, then their ids as int32.
+// A row of the result holds the weights of the n_used chosen experts, then their ids as int32. Experts that share one take
+// its number after the choice.
 static void do_route(const struct ref_run *r, const struct tensor *n)
 {
     int n_used = n->p.route.n_used;
-    int64_t n_expert = route_experts(n);
+    int64_t n_expert = route_choices(n);
     double *p = r->sums, *scores = p + n_expert, *of_group = scores + n_expert;
     for (int row = 0; row < n_rows(r, n); row++) {
         const float *logits = row_of(r, n->src[0], row);
@@ -433,8 +434,10 @@ static void do_route(const struct ref_run *r, const struct tensor *n)
         }
         probabilities(n->p.route.kind, logits, n_expert, p);
         route_scores(n, logits, p, scores, of_group);
-        for (int j = 0; j < n_used; j++) {
+        for (int j = 0; j < n_used; j++)
             ids[j] = choose(scores, n_expert, ids, j);
+        for (int j = 0; j < n_used; j++) {
+            ids[j] /= MAX(n->p.route.share, 1);
             total += p[ids[j]];
         }
         double divisor = n->p.route.normalise ? fmax(total, ROUTE_SUM_MIN) : 1;

@@ -441,6 +441,10 @@ void ISA_FN(route)(const struct route_args *a, const float *logits, float *weigh
     float total = a->kind == ROUTE_SOFTMAX ? exp_sum(logits, a->n_expert, top) : 0;
     if (scored)
         choose_scored(a, logits, top, total, weights, ids);
+    for (int i = 0; i < a->n_used && a->share > 1; i++) {
+        ids[i] /= a->share;
+        weights[i] = logits[ids[i]];
+    }
     probabilities(a->kind, weights, a->n_used, top, total, weights);
     for (int i = 0; i < a->n_used; i++)
         sum_used += weights[i];

@@ -171,6 +171,7 @@ struct ptx_route {
     float scale;
     bool bias;
     uint32_t groups, groups_used; // 0: none
+    uint32_t share;               // so many neighbouring ids become one behind the choice; 0: each is one
     // The compute capability that the text is written for (75, 80, ...), or a lower one; from 80 on it takes PTX 7.0. The
     // bits are the same.
     uint32_t target;

@@ -345,14 +345,15 @@ static int do_gain(struct plan *p, struct tensor *n, struct error *err)
 struct ptx_route gpu_route_of(const struct tensor *n)
 {
     return (struct ptx_route){.rows = n->rows,
-                              .experts = (uint32_t)route_experts(n),
+                              .experts = (uint32_t)route_choices(n),
                               .used = (uint32_t)n->p.route.n_used,
                               .kind = n->p.route.kind,
                               .normalise = n->p.route.normalise,
                               .scale = n->p.route.scale,
                               .bias = n->w[0],
                               .groups = (uint32_t)n->p.route.n_group,
-                              .groups_used = (uint32_t)n->p.route.n_group_used};
+                              .groups_used = (uint32_t)n->p.route.n_group_used,
+                              .share = (uint32_t)n->p.route.share};
 }
 
 static int do_route(struct plan *p, struct tensor *n, struct error *err)
