@@ -411,6 +411,7 @@ static const struct {
     [OP_SCALE] = {bench_rows, NULL},
     [OP_SOFTCAP] = {bench_rows, NULL},
     [OP_CLAMP] = {bench_rows, NULL},
+    [OP_XIELU] = {bench_rows, NULL},
     [OP_GAIN] = {NULL, "by the kernel of glu"},
     [OP_ROUTE] = {bench_rows, NULL},
     [OP_EXPERT_MATMUL] = {NULL, "by the kernels of matmul"},

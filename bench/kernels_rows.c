@@ -59,6 +59,7 @@ static float *y_at(const struct row_case *r, int row)
 
 #define CAP 30.0f
 #define LIMIT 0.5f
+static const struct xielu_params xielu = {1.3f, 0.8f, 0.5f, -1e-6f};
 #define FACTOR 1.7f
 #define EPS 1e-5f
 
@@ -90,6 +91,10 @@ static void run_softcap(const struct kernels *k, const struct row_case *r, int r
 static void run_clamp(const struct kernels *k, const struct row_case *r, int row)
 {
     k->clamp(a_at(r, row), LIMIT, y_at(r, row), r->k);
+}
+static void run_xielu(const struct kernels *k, const struct row_case *r, int row)
+{
+    k->xielu(&xielu, a_at(r, row), y_at(r, row), r->k);
 }
 static void run_rope(const struct kernels *k, const struct row_case *r, int row)
 {
@@ -202,6 +207,7 @@ static const struct row_op row_ops[OP_COUNT] = {
     [OP_SCALE] = {floats, run_scale, shape_one, 0, 2048},
     [OP_SOFTCAP] = {floats, run_softcap, shape_one, FLOAT_BOUND, 2048},
     [OP_CLAMP] = {floats, run_clamp, shape_one, 0, 2048},
+    [OP_XIELU] = {floats, run_xielu, shape_one, FLOAT_BOUND, 2048},
     [OP_ROPE] = {layouts, run_rope, shape_rope, ROPE_BOUND, 2048},
     [OP_ROUTE] = {routes, run_route, shape_route, FLOAT_BOUND, 128},
     [OP_EXPERT_COMBINE] = {floats, run_combine, shape_combine, FLOAT_BOUND, 2048},
@@ -273,6 +279,9 @@ static struct tensor node_of(struct row_case *r, struct tensor *a, struct tensor
         break;
     case OP_CLAMP:
         n.p.scale.factor = LIMIT;
+        break;
+    case OP_XIELU:
+        n.p.xielu = xielu;
         break;
     case OP_ROPE:
         b->p.rope_table.n_pairs = r->n_pairs, n.p.rope.head_dim = r->head_dim,

@@ -497,30 +497,39 @@ struct tensor *graph_add(struct graph *g, const char *name, struct tensor *a, st
     return take_pair(g, n, a, b) ? finish_node(g, n, a->width) : NULL;
 }
 
+// SCALE, SOFTCAP or CLAMP by v, which is at least `least`.
+static struct tensor *by_factor(struct graph *g, enum op op, const char *name, struct tensor *x, const char *what,
+                                float v, float least)
+{
+    struct tensor *n = begin_node(g, op, name);
+    if (!take_source(g, n, 0, x) || !take_number(g, n, what, v, least))
+        return NULL;
+    n->p.scale.factor = v;
+    return finish_node(g, n, x->width);
+}
+
 struct tensor *graph_scale(struct graph *g, const char *name, struct tensor *x, float factor)
 {
-    struct tensor *n = begin_node(g, OP_SCALE, name);
-    if (!take_source(g, n, 0, x) || !take_number(g, n, "factor", factor, -FLT_MAX))
-        return NULL;
-    n->p.scale.factor = factor;
-    return finish_node(g, n, x->width);
+    return by_factor(g, OP_SCALE, name, x, "factor", factor, -FLT_MAX);
 }
 
 struct tensor *graph_softcap(struct graph *g, const char *name, struct tensor *x, float cap)
 {
-    struct tensor *n = begin_node(g, OP_SOFTCAP, name);
-    if (!take_source(g, n, 0, x) || !take_number(g, n, "cap", cap, FLT_MIN))
-        return NULL;
-    n->p.scale.factor = cap;
-    return finish_node(g, n, x->width);
+    return by_factor(g, OP_SOFTCAP, name, x, "cap", cap, FLT_MIN);
 }
 
 struct tensor *graph_clamp(struct graph *g, const char *name, struct tensor *x, float limit)
 {
-    struct tensor *n = begin_node(g, OP_CLAMP, name);
-    if (!take_source(g, n, 0, x) || !take_number(g, n, "limit", limit, FLT_MIN))
+    return by_factor(g, OP_CLAMP, name, x, "limit", limit, FLT_MIN);
+}
+
+struct tensor *graph_xielu(struct graph *g, const char *name, struct tensor *x, struct xielu_params p)
+{
+    struct tensor *n = begin_node(g, OP_XIELU, name);
+    const float all = p.alpha_n + p.alpha_p + p.beta + p.eps;
+    if (!take_source(g, n, 0, x) || !take_number(g, n, "sum of parameters", all, -FLT_MAX))
         return NULL;
-    n->p.scale.factor = limit;
+    n->p.xielu = p;
     return finish_node(g, n, x->width);
 }
 
@@ -574,10 +583,9 @@ struct tensor *graph_route_shared(struct graph *g, const char *name, struct tens
                                   int share)
 {
     struct tensor *n = graph_route(g, name, logits, NULL, p);
-    if (n && (share < 1 || logits->width % share != 0))
-        return graph_refuse(g, "%s: %lld experts in runs of %d", n->name, (long long)logits->width, share);
-    if (n && share > 1)
-        n->p.route.share = share;
+    if (!n || share < 1 || logits->width % share != 0)
+        return n ? graph_refuse(g, "%s: %lld experts in runs of %d", n->name, (long long)logits->width, share) : NULL;
+    n->p.route.share = share > 1 ? share : 0;
     return n;
 }
 

@@ -159,6 +159,8 @@ struct tensor *graph_scale(struct graph *g, const char *name, struct tensor *x, 
 struct tensor *graph_softcap(struct graph *g, const char *name, struct tensor *x, float cap);
 // The nearest number from -limit to limit.
 struct tensor *graph_clamp(struct graph *g, const char *name, struct tensor *x, float limit);
+// The activation function xIELU (Huang et al. 2024, arXiv 2411.13010).
+struct tensor *graph_xielu(struct graph *g, const char *name, struct tensor *x, struct xielu_params p);
 // Each column of x times an element of the gain, which is F32.
 struct tensor *graph_gain(struct graph *g, const char *name, struct tensor *x, const struct weight *gain);
 

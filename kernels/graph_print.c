@@ -84,6 +84,10 @@ static void print_params(const struct tensor *n, struct text *out)
     case OP_CLAMP:
         text_print(out, " %s=%g", n->op == OP_CLAMP ? "limit" : "cap", (double)n->p.scale.factor);
         break;
+    case OP_XIELU:
+        text_print(out, " alpha=%g,%g beta=%g eps=%g", (double)n->p.xielu.alpha_n, (double)n->p.xielu.alpha_p,
+                   (double)n->p.xielu.beta, (double)n->p.xielu.eps);
+        break;
     case OP_ROUTE:
         text_print(out, " %s used=%d%s scale=%g", route_name(n->p.route.kind), n->p.route.n_used,
                    n->p.route.normalise ? " normalised" : "", (double)n->p.route.scale);

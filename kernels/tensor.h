@@ -66,6 +66,10 @@ enum act_kind { ACT_NONE, ACT_SILU, ACT_GELU_TANH, ACT_GELU_ERF, ACT_RELU, ACT_R
 // The parameters of ACT_SWIGLU_CLAMPED (gpt-oss): min(a, limit) sigmoid(alpha min(a, limit)) (clamp(b, +-limit) + 1).
 #define SWIGLU_ALPHA 1.702
 #define SWIGLU_LIMIT 7.0
+// The parameters of OP_XIELU: alpha_p x^2 + beta x for x > 0, else alpha_n (e^min(x, eps) - 1 - x) + beta x.
+struct xielu_params {
+    float alpha_n, alpha_p, beta, eps;
+};
 enum rope_layout { ROPE_NORM, ROPE_NEOX }; // pairs of columns (2i, 2i+1), or (i, i + n_pairs)
 enum kv_part { KV_KEY, KV_VALUE };
 // ROUTE_EACH chooses all of n_used experts in their order, each with a weight of 1.
@@ -105,6 +109,7 @@ struct tensor {
             bool chunked;   // those from the last multiple of window on
         } attn;                     // src1, src2: the KV_WRITEs of the layer; w0: sinks or NULL; w1: slopes or NULL
         struct { enum act_kind kind; int64_t first; } act;               // GLU: act(src0) * src1 from column `first` on
+        struct xielu_params xielu;
         struct { float factor; } scale;                                  // SCALE, SOFTCAP (cap) and CLAMP (limit)
         struct {
             enum route_kind kind;

@@ -104,9 +104,10 @@ def chosen(d, x, logits, m, act, prob=None, order=None, bias=False):
     return out
 
 
-def finish(d, arch, out, keys, ids, logits):
+def finish(d, arch, out, keys, ids, logits, plain):
+    """plain: keys whose names do not begin with the family's."""
     path = os.path.join(out, f'tiny-{d.name}.gguf')
-    write_gguf(path, {'general.architecture': arch} | {f'{arch}.{k}': v for k, v in keys.items()}, d.tensors)
+    write_gguf(path, {'general.architecture': arch} | {f'{arch}.{k}': v for k, v in keys.items()} | plain, d.tensors)
     with open(path + '.logits', 'wb') as f:
         f.write(struct.pack('<ii', N_TOKENS, VOCAB) + ids.astype('int32').tobytes() + logits.astype('float32').tobytes())
 
@@ -224,7 +225,89 @@ def grovemoe(d, m, ids):
     return d.linear(d.norm(x, 'output_norm'), 'output', VOCAB, 2.0)
 
 
-def make(name, arch, forward, out, norm='rms', keys=(), **m):
+def apertus(d, m, ids):
+    n, h, kv, dim = m['embd'], m['heads'], m['kv'], m['dim']
+    x = d.embed(ids, n)
+    for i in range(m['layers']):
+        d.p = f'blk.{i}.'
+        y = d.norm(x, 'attn_norm')
+        q, k, v = d.heads(y, 'attn_q', h, dim), d.heads(y, 'attn_k', kv, dim), d.heads(y, 'attn_v', kv, dim)
+        q, k = turned(m, d.norm(q, 'attn_q_norm')), turned(m, d.norm(k, 'attn_k_norm'))
+        x = x + d.linear(attention({}, q, k, v, 0), 'attn_output', n)
+        u = d.linear(d.norm(x, 'ffn_norm'), 'ffn_up', m['ff'], 1.5)
+        beta, eps = (float(np.float32(m[key][i])) for key in ('beta', 'least'))
+        below, above = beta + np.log1p(np.exp(m['alpha_n'][i])), np.log1p(np.exp(m['alpha_p'][i]))
+        u = np.where(u > 0, above * u * u, below * (np.expm1(np.minimum(u, eps)) - u)) + beta * u
+        x = x + d.linear(u, 'ffn_down', n)
+    d.p = ''
+    return d.linear(d.norm(x, 'output_norm'), 'output', VOCAB, 2.0)
+
+
+def afmoe(d, m, ids):
+    n, h, kv, dim = m['embd'], m['heads'], m['kv'], m['dim']
+    x = math.sqrt(n) * d.embed(ids, n, 0.8)
+    for i in range(m['layers']):
+        d.p = f'blk.{i}.'
+        y = d.norm(x, 'attn_norm')
+        q, k, v = d.heads(y, 'attn_q', h, dim), d.heads(y, 'attn_k', kv, dim), d.heads(y, 'attn_v', kv, dim)
+        q, k, full = d.norm(q, 'attn_q_norm'), d.norm(k, 'attn_k_norm'), i % 4 == 3
+        if not full:
+            q, k = turned(m, q), turned(m, k)
+        z = attention({}, q, k, v, 0 if full else m['window']) * sigmoid(d.linear(y, 'attn_gate', h * dim, 2.0))
+        x = x + d.norm(d.linear(z, 'attn_output', n), 'post_attention_norm')
+        y = d.norm(x, 'ffn_norm')
+        if i < m['lead']:
+            y = d.gated(y, m['ff'], silu)
+        else:
+            logits = d.linear(y, 'ffn_gate_inp', m['experts'], 2.0)
+            y = chosen(d, y, logits, m, silu, 'sigmoid', bias=True) + d.gated(y, 2 * m['expert_ff'], silu, '_shexp')
+        x = x + d.norm(y, 'post_ffw_norm')
+    d.p = ''
+    return d.linear(d.norm(x, 'output_norm'), 'output', VOCAB, 2.0)
+
+
+def exaone_moe(d, m, ids):
+    n, h, kv, dim = m['embd'], m['heads'], m['kv'], m['dim']
+    x = d.embed(ids, n)
+    for i in range(m['layers']):
+        d.p = f'blk.{i}.'
+        y, near = d.norm(x, 'attn_norm'), m['near'][i]
+        q, k, v = d.heads(y, 'attn_q', h, dim), d.heads(y, 'attn_k', kv, dim), d.heads(y, 'attn_v', kv, dim)
+        q, k = d.norm(q, 'attn_q_norm'), d.norm(k, 'attn_k_norm')
+        if near:
+            q, k = turned(m, q), turned(m, k)
+        x = x + d.linear(attention({}, q, k, v, m['window'] if near else 0), 'attn_output', n)
+        y = d.norm(x, 'ffn_norm')
+        if i < m['lead']:
+            x = x + d.gated(y, m['ff'], silu)
+        else:
+            logits = d.linear(y, 'ffn_gate_inp', m['experts'], 2.0)
+            x = x + chosen(d, y, logits, m, silu, 'sigmoid', bias=True) + d.gated(y, m['expert_ff'], silu, '_shexp')
+    d.p = ''
+    return d.linear(d.norm(x, 'output_norm'), 'output', VOCAB, 2.0)
+
+
+def cohere2moe(d, m, ids):
+    n, h, kv, dim = m['embd'], m['heads'], m['kv'], m['dim']
+    x = d.embed(ids, n)
+    for i in range(m['layers']):
+        d.p = f'blk.{i}.'
+        y, near = d.layer_norm(x, 'attn_norm', False), i % 4 != 0
+        q, k, v = d.heads(y, 'attn_q', h, dim, 2.0), d.heads(y, 'attn_k', kv, dim, 2.0), d.heads(y, 'attn_v', kv, dim)
+        if near or i < m['lead']:
+            q, k = turned(m, q), turned(m, k)
+        z = d.linear(attention({}, q, k, v, m['window'] if near else 0), 'attn_output', n)
+        if i < m['lead']:
+            y = d.gated(y, m['ff'], silu)
+        else:
+            logits = d.linear(y, 'ffn_gate_inp', m['experts'], 2.0)
+            y = (chosen(d, y, logits, m, silu, 'sigmoid') + d.gated(y, m['shared_ff'], silu, '_shexp')) / 2
+        x = x + y + z
+    d.p = ''
+    return 0.25 * d.layer_norm(x, 'output_norm', False) @ d.weights('token_embd', VOCAB, n).T
+
+
+def make(name, arch, forward, out, norm='rms', keys=(), plain=(), **m):
     eps = {'rms': 'layer_norm_rms_epsilon', 'layer': 'layer_norm_epsilon'}[norm]
     m = dict(eps=1e-3, ctx=256, base=500.0, pairs='halves', n_rot=0, kv=m['heads']) | m
     d = Draw(name, m['eps'])
@@ -241,7 +324,7 @@ def make(name, arch, forward, out, norm='rms', keys=(), **m):
         own |= {'rope.freq_base': m['base'], 'rope.dimension_count': m['n_rot']}
     if 'experts' in m:
         own |= {'expert_count': m['experts'], 'expert_used_count': m['used'], 'expert_feed_forward_length': m['expert_ff']}
-    finish(d, arch, out, own | dict(keys), ids, logits)
+    finish(d, arch, out, own | dict(keys), ids, logits, dict(plain))
 
 
 def main(out):
@@ -259,6 +342,20 @@ def main(out):
     make('grovemoe', 'grovemoe', grovemoe, out, layers=2, embd=32, heads=4, kv=2, dim=16, n_rot=16, experts=8, used=3,
          expert_ff=24, normalise=True, share=2, second_ff=20, second_scale=0.5,
          keys={'experts_per_group': 2, 'expert_chunk_feed_forward_length': 20, 'expert_group_scale': 0.5})
+    curve = {'alpha_n': [0.4, -0.3], 'alpha_p': [-0.2, 0.5], 'beta': [0.5, 0.25], 'least': [-1e-6, -1e-2]}
+    make('apertus', 'apertus', apertus, out, layers=2, embd=32, heads=4, kv=2, dim=16, n_rot=16, ff=40, **curve,
+         plain={'xielu.' + {'least': 'eps'}.get(k, k): v for k, v in curve.items()})
+    mixture = dict(heads=4, kv=2, dim=16, n_rot=16, ff=48, lead=1, embd=32, experts=6, used=2, expert_ff=24, normalise=True,
+                   weights_scale=2.5, window=9)
+    mixture_keys = {'leading_dense_block_count': 1, 'expert_shared_count': 1, 'expert_weights_scale': 2.5,
+                    'expert_weights_norm': True, 'expert_gating_func': 2, 'attention.sliding_window': 9}
+    make('afmoe', 'afmoe', afmoe, out, layers=4, **mixture, keys=mixture_keys | {'expert_shared_count': 2})
+    near = [True, False, True]
+    make('exaone-moe', 'exaone-moe', exaone_moe, out, layers=3, near=near, **mixture,
+         keys=mixture_keys | {'attention.sliding_window_pattern': near})
+    make('cohere2moe', 'cohere2moe', cohere2moe, out, 'layer', layers=5, shared_ff=40, pairs='adjacent', **mixture,
+         keys=mixture_keys | {'attention.sliding_window_pattern': 4, 'expert_shared_feed_forward_length': 40,
+                              'logit_scale': 0.25})
 
 
 if __name__ == '__main__':

@@ -123,6 +123,10 @@ static const struct golden tiny[] = {
     {"arch/tiny-smallthinker.gguf", TINY},
     {"arch/tiny-hy-v3.gguf", TINY},
     {"arch/tiny-grovemoe.gguf", TINY},
+    {"arch/tiny-apertus.gguf", TINY},
+    {"arch/tiny-afmoe.gguf", TINY},
+    {"arch/tiny-exaone-moe.gguf", TINY},
+    {"arch/tiny-cohere2moe.gguf", TINY},
 };
 
 Test(models, plain_c_agrees_with_float64)

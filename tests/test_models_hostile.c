@@ -271,6 +271,15 @@ static const struct refusal family_cases[] = {
     {"tiny-hy-v3", "u32:hy_v3.nextn_predict_layers,2", "key 'hy_v3.nextn_predict_layers': 2 layers predict further tokens, of 2 layers"},
     {"tiny-grovemoe", "u32:grovemoe.experts_per_group,3", "key 'grovemoe.experts_per_group': 8 experts in groups of 3"},
     {"tiny-grovemoe", "no:grovemoe.expert_group_scale", "key 'grovemoe.expert_group_scale': is missing"},
+    {"tiny-apertus", "no:xielu.beta", "key 'xielu.beta': is missing"},
+    {"tiny-apertus", "f32:xielu.eps,nan", "key 'xielu.eps': nan is no finite number"},
+    {"tiny-apertus", "u32s:xielu.alpha_p,1,2", "key 'xielu.alpha_p': is an array of u32, wanted an array of f32"},
+    {"tiny-afmoe", "drop:blk.2.attn_gate.weight", "tensor 'blk.2.attn_gate.weight': is missing"},
+    {"tiny-afmoe", "no:afmoe.expert_shared_count", "key 'afmoe.expert_shared_count': is missing"},
+    {"tiny-exaone-moe", "no:exaone-moe.attention.sliding_window", "key 'exaone-moe.attention.sliding_window': is missing"},
+    {"tiny-exaone-moe", "bools:exaone-moe.attention.sliding_window_pattern,1,0", "key 'exaone-moe.attention.sliding_window_pattern': is an array of 2, wanted one of 3, the number of layers"},
+    {"tiny-cohere2moe", "no:cohere2moe.attention.sliding_window_pattern", "key 'cohere2moe.attention.sliding_window_pattern': is missing"},
+    {"tiny-cohere2moe", "no:cohere2moe.leading_dense_block_count", "key 'cohere2moe.leading_dense_block_count': is missing"},
     {"refact-moe", "u32:refact.expert_count,8", "key 'refact.expert_count': this family has no experts"},
     {"olmoe-moe", "u32:olmoe.expert_count,0 u32:olmoe.expert_used_count,0", "key 'olmoe.expert_count': this family has experts, wanted 1 or more"},
     {"cohere2-dense", "no:cohere2.attention.sliding_window", "key 'cohere2.attention.sliding_window': is missing"},
@@ -515,6 +524,23 @@ Test(models_hostile, golden_models_without_what_llama_cpp_ignores)
                         "u32:ernie4_5.attention.head_count,4 u32:ernie4_5.attention.head_count_kv,2 "
                         "u32:ernie4_5.feed_forward_length,96 f32:ernie4_5.attention.layer_norm_rms_epsilon,1e-5",
                         1e-12);
+    check_golden_edited("arch/tiny-deepseek2-growth.gguf",
+                        "str:general.architecture,mistral4 u32:mistral4.context_length,256 "
+                        "u32:mistral4.embedding_length,32 u32:mistral4.block_count,3 "
+                        "u32:mistral4.feed_forward_length,48 u32:mistral4.attention.head_count,3 "
+                        "u32:mistral4.attention.head_count_kv,1 u32:mistral4.attention.kv_lora_rank,64 "
+                        "u32:mistral4.rope.dimension_count,32 u32:mistral4.leading_dense_block_count,1 "
+                        "u32:mistral4.expert_feed_forward_length,16 u32:mistral4.expert_count,8 "
+                        "u32:mistral4.expert_used_count,3 u32:mistral4.expert_shared_count,2 "
+                        "u32:mistral4.expert_gating_func,2 u32:mistral4.expert_group_count,4 "
+                        "u32:mistral4.expert_group_used_count,2 u32:mistral4.attention.q_lora_rank,24 "
+                        "u32:mistral4.attention.key_length,96 u32:mistral4.attention.value_length,64 "
+                        "u32:mistral4.attention.key_length_mla,64 u32:mistral4.attention.value_length_mla,32 "
+                        "u32:mistral4.attention.temperature_length,7 "
+                        "f32:mistral4.attention.layer_norm_rms_epsilon,1e-3 f32:mistral4.rope.freq_base,500 "
+                        "f32:mistral4.expert_weights_scale,2.5 f32:mistral4.attention.temperature_scale,0.3 "
+                        "bool:mistral4.expert_weights_norm,1",
+                        1e-12);
 }
 
 // Shapes can be had from a file whose tensors are not mapped; factors of rope cannot.
@@ -583,9 +609,10 @@ static void sweep(const struct gguf *base, const char *edits, int *built, int *r
 }
 
 static const char *const bases[] = {
-    "tiny-llama", "tiny-llama-moe", "tiny-llama-yarn",   "tiny-qwen2",    "tiny-qwen3moe",   "tiny-gemma2",
-    "tiny-gpt2",  "tiny-phi3-long", "tiny-gptneox",      "tiny-stablelm", "tiny-gemma4-moe", "tiny-gemma4-extra",
-    "tiny-mpt",   "tiny-minicpm3",  "tiny-smallthinker", "tiny-hy-v3",    "tiny-grovemoe"};
+    "tiny-llama", "tiny-llama-moe",  "tiny-llama-yarn",   "tiny-qwen2",    "tiny-qwen3moe",   "tiny-gemma2",
+    "tiny-gpt2",  "tiny-phi3-long",  "tiny-gptneox",      "tiny-stablelm", "tiny-gemma4-moe", "tiny-gemma4-extra",
+    "tiny-mpt",   "tiny-minicpm3",   "tiny-smallthinker", "tiny-hy-v3",    "tiny-grovemoe",   "tiny-apertus",
+    "tiny-afmoe", "tiny-exaone-moe", "tiny-cohere2moe"};
 
 Test(models_hostile, any_value_of_any_key_gives_a_model_or_an_error, .timeout = 240)
 {

@@ -132,6 +132,10 @@ static const struct golden floats[] = {
     {"arch/tiny-smallthinker.gguf", FLOATS},
     {"arch/tiny-hy-v3.gguf", FLOATS},
     {"arch/tiny-grovemoe.gguf", FLOATS},
+    {"arch/tiny-apertus.gguf", FLOATS},
+    {"arch/tiny-afmoe.gguf", FLOATS},
+    {"arch/tiny-exaone-moe.gguf", FLOATS},
+    {"arch/tiny-cohere2moe.gguf", FLOATS},
 #endif
 };
 

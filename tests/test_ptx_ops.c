@@ -248,7 +248,9 @@ static void check_element(struct ptx_elements e, enum op op, double scale)
         bool two = op == OP_ADD || op == OP_GLU;
         struct reference *l =
             reference_new(op, i % 2 ? ROWS_OUTPUTS : ROWS_TOKENS, w, (int64_t[]){w, two ? w : 0, 0}, scale);
-        if (op == OP_SCALE || op == OP_SOFTCAP || op == OP_CLAMP)
+        if (op == OP_XIELU)
+            l->node.p.xielu = e.xielu;
+        else if (op == OP_SCALE || op == OP_SOFTCAP || op == OP_CLAMP)
             l->node.p.scale.factor = e.factor;
         else
             l->node.p.act.kind = e.act;
@@ -293,6 +295,8 @@ Test(ptx_ops, elements_are_those_of_the_law)
     check_element((struct ptx_elements){.op = PTX_SOFTCAP, .factor = 30}, OP_SOFTCAP, 100);
     check_element((struct ptx_elements){.op = PTX_SOFTCAP, .factor = 50}, OP_SOFTCAP, 1);
     check_element((struct ptx_elements){.op = PTX_CLAMP, .factor = 3}, OP_CLAMP, 5);
+    check_element((struct ptx_elements){.op = PTX_XIELU, .xielu = {1.3f, 0.8f, 0.5f, -1e-6f}}, OP_XIELU, 6);
+    check_element((struct ptx_elements){.op = PTX_XIELU, .xielu = {1.3f, 0.8f, 0.5f, -0.2f}}, OP_XIELU, 0.1);
 }
 
 Test(ptx_ops, a_gain_is_one_row_for_all_rows)

@@ -389,6 +389,18 @@ Test(ref, clamp_keeps_a_nan)
     cr_expect(isnan(y[0]) && y[1] == 2 && y[2] == -2);
 }
 
+Test(ref, xielu)
+{
+    const struct xielu_params p = {1.3f, 0.8f, 0.5f, -1e-3f};
+    const float x[] = {-30, -2, -1e-2f, -1e-4f, 0, 1e-3f, 3, NAN};
+    float *y = rig_eval(&r, graph_xielu(r.graph, "y", rig_rows(&r, "x", 1, 8, x), p), 1, NULL);
+    for (int i = 0; i < 7; i++) {
+        const long double v = x[i], near = v < p.eps ? v : p.eps;
+        EXPECT_ROUNDED(y[i], (v > 0 ? p.alpha_p * v * v : p.alpha_n * (expm1l(near) - v)) + p.beta * v, 0, "xielu", i);
+    }
+    cr_expect(isnan(y[7]));
+}
+
 Test(ref, a_limit_of_nothing_is_refused)
 {
     struct tensor *x = rig_rows(&r, "x", 1, 3, (float[]){1, 2, 3});

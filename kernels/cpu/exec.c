@@ -214,6 +214,8 @@ static void do_element(const struct item *it, const struct tensor *n)
             k->act(n->p.act.kind, x, y, m);
         else if (n->op == OP_SCALE)
             k->scale(x, n->p.scale.factor, y, m);
+        else if (n->op == OP_XIELU)
+            k->xielu(&n->p.xielu, x, y, m);
         else
             (n->op == OP_CLAMP ? k->clamp : k->softcap)(x, n->p.scale.factor, y, m);
     }
@@ -453,6 +455,7 @@ static void do_attention(const struct item *it, const struct tensor *n)
 #define do_scale do_element
 #define do_softcap do_element
 #define do_clamp do_element
+#define do_xielu do_element
 
 // Every operation of op.def has its kernel here: where one has no function do_NAME, this does not compile.
 typedef void do_fn(const struct item *it, const struct tensor *n);

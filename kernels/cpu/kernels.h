@@ -424,6 +424,7 @@ struct kernels {
     void (*scale)(const float *x, float factor, float *y, int64_t n);
     void (*softcap)(const float *x, float cap, float *y, int64_t n);
     void (*clamp)(const float *x, float limit, float *y, int64_t n);
+    void (*xielu)(const struct xielu_params *p, const float *x, float *y, int64_t n);
     void (*rope)(const float *x, const float *table, int64_t n_pairs, int64_t head_dim, int64_t n_heads,
                  enum rope_layout layout, float *y);
     void (*route)(const struct route_args *a, const float *logits, float *weights, int32_t *ids);

@@ -37,8 +37,8 @@ enum { ITEM_BY_ROW = 3 << 16, ITEM_STREAMS = 1 << 20 };
 #define TABLE(title, q8, tiles, quantize, put, bytes, way, by_row)                                                     \
     {                                                                                                                  \
         .name = title, .norm = ISA_FN(norm), .act = ISA_FN(act), .glu = ISA_FN(glu), .add = ISA_FN(add),               \
-        .scale = ISA_FN(scale), .softcap = ISA_FN(softcap), .clamp = ISA_FN(clamp), .rope = ISA_FN(rope),              \
-        .route = ISA_FN(route), .quantize_q8 = ISA_FN(quantize_q8),                                                    \
+        .scale = ISA_FN(scale), .softcap = ISA_FN(softcap), .clamp = ISA_FN(clamp), .xielu = ISA_FN(xielu),            \
+        .rope = ISA_FN(rope), .route = ISA_FN(route), .quantize_q8 = ISA_FN(quantize_q8),                              \
         .quantize_q8_columns = ISA_FN(quantize_q8_columns), .quantize_q8_tiles = quantize, .put_q8_tiles = put,        \
         .tiles_bytes = bytes, .combine = ISA_FN(combine), .encode = ISA_FN(encode_table),                              \
         .decode = ISA_FN(decode_table), .quantize_blocks = ISA_FN(quantize_blocks), .quantize_k = ISA_FN(quantize_k),  \

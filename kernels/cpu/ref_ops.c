@@ -283,6 +283,15 @@ static double clamped(double x, double limit)
     return x > limit ? limit : x < -limit ? -limit : x;
 }
 
+// xIELU (Huang et al. 2024, arXiv 2411.13010). A NaN stays a NaN.
+static double xielu(const struct xielu_params *p, double x)
+{
+    const double beta = (double)p->beta;
+    if (x > 0)
+        return (double)p->alpha_p * x * x + beta * x;
+    return (double)p->alpha_n * (expm1(x < (double)p->eps ? x : (double)p->eps) - x) + beta * x;
+}
+
 // The gated unit act(gate) * up: Shazeer 2020, arXiv 2002.05202.
 static double element(const struct tensor *n, double a, double b)
 {
@@ -297,6 +306,8 @@ static double element(const struct tensor *n, double a, double b)
         return a * (double)n->p.scale.factor;
     case OP_SOFTCAP:
         return (double)n->p.scale.factor * tanh(a / (double)n->p.scale.factor);
+    case OP_XIELU:
+        return xielu(&n->p.xielu, a);
     case OP_CLAMP:
         return clamped(a, (double)n->p.scale.factor);
     default:
@@ -650,6 +661,7 @@ void ref_node(const struct ref_run *r, const struct tensor *n)
         [OP_SCALE] = do_elements,
         [OP_SOFTCAP] = do_elements,
         [OP_CLAMP] = do_elements,
+        [OP_XIELU] = do_elements,
         [OP_GAIN] = do_gain,
         [OP_ROUTE] = do_route,
         [OP_EXPERT_MATMUL] = do_expert_matmul,

@@ -27,19 +27,20 @@ struct ptx_step {
 };
 
 // Element by element: ADD a + b, ACT act(a), GLU act(a) * b, SCALE factor * a, SOFTCAP factor * tanh(a / factor),
-// CLAMP the nearest to a from -factor to factor. Parameters: step, a, b (ADD and GLU only), y. Rows of b may be longer than
+// CLAMP the nearest to a from -factor to factor, XIELU as struct xielu_params says. Parameters: step, a, b (ADD and GLU only), y. Rows of b may be longer than
 // those of y; then b is the address of its first column.
-enum ptx_element { PTX_ADD, PTX_ACT, PTX_GLU, PTX_SCALE, PTX_SOFTCAP, PTX_CLAMP };
+enum ptx_element { PTX_ADD, PTX_ACT, PTX_GLU, PTX_SCALE, PTX_SOFTCAP, PTX_CLAMP, PTX_XIELU };
 struct ptx_elements {
     uint32_t node; // of the graph, for the comment and the suffix of the entry's name; the same in all structs below
     enum rows rows;
     uint32_t width;
     enum ptx_element op;
-    enum act_kind act; // of ACT and GLU
-    float factor;      // of SCALE, SOFTCAP and CLAMP
-    uint32_t b_width;  // columns from row to row of b; 0: width
-    bool b_loose;      // the address of b is a multiple of 4 bytes, not of 16
-    bool b_one_row;    // b is one row, which belongs to all rows of a
+    enum act_kind act;         // of ACT and GLU
+    float factor;              // of SCALE, SOFTCAP and CLAMP
+    uint32_t b_width;          // columns from row to row of b; 0: width
+    bool b_loose;              // the address of b is a multiple of 4 bytes, not of 16
+    bool b_one_row;            // b is one row, which belongs to all rows of a
+    struct xielu_params xielu; // of XIELU
 };
 int ptx_emit_elements(struct ptx *p, const struct ptx_elements *e, struct ptx_launch *launch, struct error *err);
 // ptx_element emits %a<i> = f(%a<i>) or f(%a<i>, %b<i>), i < 4, for use inside other kernels. These declare

@@ -295,8 +295,8 @@ bool gpu_takes_part(const struct tensor *n)
 struct ptx_elements gpu_elements_of(const struct tensor *n)
 {
     static const enum ptx_element element[OP_COUNT] = {
-        [OP_ACT] = PTX_ACT,     [OP_GLU] = PTX_GLU,         [OP_ADD] = PTX_ADD,
-        [OP_SCALE] = PTX_SCALE, [OP_SOFTCAP] = PTX_SOFTCAP, [OP_CLAMP] = PTX_CLAMP};
+        [OP_ACT] = PTX_ACT,         [OP_GLU] = PTX_GLU,     [OP_ADD] = PTX_ADD,    [OP_SCALE] = PTX_SCALE,
+        [OP_SOFTCAP] = PTX_SOFTCAP, [OP_CLAMP] = PTX_CLAMP, [OP_XIELU] = PTX_XIELU};
     bool acts = n->op == OP_ACT || n->op == OP_GLU;
     bool scales = n->op == OP_SCALE || n->op == OP_SOFTCAP || n->op == OP_CLAMP;
     return (struct ptx_elements){.rows = n->rows,
@@ -304,6 +304,7 @@ struct ptx_elements gpu_elements_of(const struct tensor *n)
                                  .op = element[n->op],
                                  .act = acts ? n->p.act.kind : 0,
                                  .factor = scales ? n->p.scale.factor : 0,
+                                 .xielu = n->op == OP_XIELU ? n->p.xielu : (struct xielu_params){0},
                                  .b_width = gpu_takes_part(n) ? (uint32_t)n->src[1]->width : 0,
                                  .b_loose = gpu_takes_part(n) && n->p.act.first % 4};
 }
@@ -721,6 +722,7 @@ int gpu_node(struct plan *p, struct tensor *n, struct error *err)
         [OP_SCALE] = do_elements,
         [OP_SOFTCAP] = do_elements,
         [OP_CLAMP] = do_elements,
+        [OP_XIELU] = do_elements,
         [OP_GAIN] = do_gain,
         [OP_ROUTE] = do_route,
         [OP_EXPERT_MATMUL] = do_matmul,
