@@ -111,12 +111,22 @@ struct tensor *build_jais(struct build *b)
     return build_output(b, x); // (n, n_vocab)
 }
 
+// No model of this family has experts. llama.cpp takes files with experts and uses none: all that is left of the second half
+// of a block is the activation function, so that this is what such a file means.
+static struct tensor *without_feed_forward(struct build *b, struct tensor *x, int n_ff, int n_expert)
+{
+    weights_matrix(&b->ws, "ffn_gate_inp.weight", b->n_embd, n_expert, REQUIRED);
+    weights_experts(&b->ws, "ffn_gate_exps", b->n_embd, n_ff, n_expert, SCALED_NOT);
+    weights_experts(&b->ws, "ffn_up_exps", b->n_embd, n_ff, n_expert, SCALED_NOT);
+    weights_experts(&b->ws, "ffn_down_exps", n_ff, b->n_embd, n_expert, SCALED_NOT);
+    return graph_act(b->g, "ffn_act", x, ACT_SILU);
+}
+
 // The block of Llama. Of the biases, those of queries, keys and values count, as in llama.cpp.
 struct tensor *build_refact(struct build *b)
 {
     build_read_rms(b);
-    if (hparam_int_or(&b->h, "expert_count", 0, INT32_MAX, 0) > 0)
-        hparam_refuse(&b->h, "expert_count", "this family has no experts");
+    const int n_expert = (int)hparam_int_or(&b->h, "expert_count", 0, 1 << 14, 0);
     struct tensor *x = build_embed(b, 1); // (n_tok, n_embd)
     for (int i = 0; i < b->n_layer; i++) {
         struct attention a = attention_of(b, i);
@@ -127,9 +137,10 @@ struct tensor *build_refact(struct build *b)
         b->biases = IGNORED;
         x = attention_residual(b, x, y); // (n, n_embd)
 
-        y = build_norm(b, "ffn_norm", x);                         // (n, n_embd)
-        y = feed_forward(b, y, b->n_ff[i], ACT_SILU, SCALED_NOT); // (n, n_embd)
-        x = graph_add(b->g, "ffn_residual", x, y);                // (n, n_embd)
+        y = build_norm(b, "ffn_norm", x); // (n, n_embd)
+        y = n_expert ? without_feed_forward(b, y, b->n_ff[i], n_expert)
+                     : feed_forward(b, y, b->n_ff[i], ACT_SILU, SCALED_NOT); // (n, n_embd)
+        x = graph_add(b->g, "ffn_residual", x, y);                           // (n, n_embd)
     }
     return build_output(b, x); // (n, n_vocab)
 }

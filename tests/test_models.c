@@ -227,6 +227,7 @@ static const struct golden arch[] = {
     {"arch/mpt-dense.gguf", 1e-6},
     {"more/jais-dense.gguf", 1e-12},
     {"more/refact-dense.gguf", 1e-12},
+    {"more/refact-moe.gguf", 1e-12},
     {"more/baichuan-dense.gguf", 1e-12},
     {"more/dbrx-moe.gguf", 1e-12},
     {"more/minicpm3-dense.gguf", 1e-12},
@@ -234,6 +235,7 @@ static const struct golden arch[] = {
     {"more/arctic-moe.gguf", 1e-12},
     {"more/smallthinker-moe.gguf", 1e-12},
     {"more/hy_v3-moe.gguf", 1e-12},
+    {"more/minimax-m3-moe.gguf", 1e-12},
     {"more/grovemoe-moe.gguf", 1e-12},
     {"more/plamo2-dense.gguf", 1e-12},
 };

@@ -239,6 +239,7 @@ static const struct golden arch[] = {
     {"arch/mpt-dense.gguf", 1e-6},
     {"more/jais-dense.gguf", FLOATS},
     {"more/refact-dense.gguf", FLOATS},
+    {"more/refact-moe.gguf", FLOATS},
     {"more/baichuan-dense.gguf", FLOATS},
     {"more/dbrx-moe.gguf", FLOATS},
     {"more/minicpm3-dense.gguf", FLOATS},
@@ -246,6 +247,7 @@ static const struct golden arch[] = {
     {"more/arctic-moe.gguf", FLOATS},
     {"more/smallthinker-moe.gguf", FLOATS},
     {"more/hy_v3-moe.gguf", FLOATS},
+    {"more/minimax-m3-moe.gguf", FLOATS},
     {"more/grovemoe-moe.gguf", FLOATS},
     {"more/plamo2-dense.gguf", FLOATS},
 #endif
