@@ -307,6 +307,52 @@ def cohere2moe(d, m, ids):
     return 0.25 * d.layer_norm(x, 'output_norm', False) @ d.weights('token_embd', VOCAB, n).T
 
 
+def gemma3n(d, m, ids):
+    """x: (streams, tokens, columns)."""
+    n, h, kv, dim, f, s, e = m['embd'], m['heads'], m['kv'], m['dim'], m['ff'], m['streams'], m['extra']
+    first = math.sqrt(n) * d.embed(ids, n, 0.8)
+    scales = rms_norm(first @ d.weights('per_layer_model_proj', m['layers'] * e, n, 3.0).T.reshape(n, m['layers'], e)
+                      .transpose(1, 0, 2) / math.sqrt(n), d.get('per_layer_proj_norm.weight', e, 1, 0.2), m['eps'])
+    table = d.weights('per_layer_token_embd', VOCAB, m['layers'] * e, math.sqrt(m['layers']))
+    extra = (scales + math.sqrt(e) * table[ids].reshape(len(ids), m['layers'], e).transpose(1, 0, 2)) / math.sqrt(2)
+
+    def size(x):
+        return np.sqrt((x * x).sum(axis=-1, keepdims=True))
+
+    def router(y):
+        return np.tanh(d.linear(d.norm(y, 'altup_router_norm') / n, 'altup_router', s, 40.0))
+    more = np.array([first @ w.T for w in d.weights('altup_proj', n, n, 1.0, s - 1)])
+    x, kept = np.concatenate([first[None], more * size(first) / size(more)]), {}
+    for i in range(m['layers']):
+        d.p, full = f'blk.{i}.', not m['near'][i]
+        turn = dict(m, base=m['base'] if full else m['near_base'])
+        coef = d.linear(router(x[0]), 'altup_predict_coef', s * s).reshape(len(ids), s, s)
+        predicted = x + np.einsum('tkj,jtc->ktc', coef, x)
+        y = d.norm(predicted[0], 'attn_norm')
+        laurel = y + d.norm(d.linear(d.linear(y, 'laurel_l', 6), 'laurel_r', n), 'laurel_post_norm')
+        q = turned(turn, d.norm(d.heads(y, 'attn_q', h, dim), 'attn_q_norm'))
+        if i < m['own']:
+            k, v = d.heads(y, 'attn_k', kv, dim), d.heads(y, 'attn_v', kv, dim)
+            kept[i] = turned(turn, d.norm(k, 'attn_k_norm')), rms_norm(v, 1, m['eps'])
+        k, v = kept[i if i < m['own'] else m['own'] - (1 if full else 2)]
+        y = d.linear(attention(dict(attn_scale=1), q, k, v, 0 if full else m['window']), 'attn_output', n)
+        y = (d.norm(y, 'post_attention_norm') + predicted[0] + laurel) / math.sqrt(2)
+        z = d.norm(y, 'ffn_norm')
+        gate = d.linear(z, 'ffn_gate', f, 1.5)
+        if np.isfinite(m['cut'][i]):
+            spread = gate.std(axis=-1, ddof=1, keepdims=True)
+            gate = relu(gate - gate.mean(axis=-1, keepdims=True) - float(np.float32(m['cut'][i])) * spread)
+        z = d.linear(gelu(gate) * d.linear(z, 'ffn_up', f, 1.5), 'ffn_down', n, 1.5)
+        y = y + d.norm(z, 'post_ffw_norm')
+        x = predicted + (y - predicted[0]) * (1 + d.linear(router(y), 'altup_correct_coef', s)).T[:, :, None]
+        z = d.linear(x[0] * d.get('altup_correct_scale.weight', n, 1, 0.2), 'inp_gate', e)
+        x[1:] += d.norm(d.linear(gelu(z) * extra[i], 'proj', n), 'post_norm')
+    d.p = ''
+    more = np.array([y @ w.T for y, w in zip(x[1:], d.weights('altup_unembd_proj', n, n, 1.0, s - 1))])
+    y = (x[0] + (more * size(x[0]) / size(more)).sum(axis=0)) / s
+    return 30 * np.tanh(d.norm(y, 'output_norm') @ d.weights('token_embd', VOCAB, n).T / 30)
+
+
 def make(name, arch, forward, out, norm='rms', keys=(), plain=(), **m):
     eps = {'rms': 'layer_norm_rms_epsilon', 'layer': 'layer_norm_epsilon'}[norm]
     m = dict(eps=1e-3, ctx=256, base=500.0, pairs='halves', n_rot=0, kv=m['heads']) | m
@@ -356,6 +402,12 @@ def main(out):
     make('cohere2moe', 'cohere2moe', cohere2moe, out, 'layer', layers=5, shared_ff=40, pairs='adjacent', **mixture,
          keys=mixture_keys | {'attention.sliding_window_pattern': 4, 'expert_shared_feed_forward_length': 40,
                               'logit_scale': 0.25})
+    near, cut = [True, True, False, True, False], [1.0, 0.5, -math.inf, -math.inf, 0.25]
+    make('gemma3n', 'gemma3n', gemma3n, out, layers=5, embd=32, heads=4, kv=2, dim=8, n_rot=8, ff=48, streams=4, extra=10,
+         near=near, near_base=50.0, own=3, cut=cut, window=7,
+         keys={'altup.num_inputs': 4, 'altup.active_idx': 0, 'embedding_length_per_layer_input': 10,
+               'attention.shared_kv_layers': 2, 'attention.sliding_window': 7, 'rope.freq_base_swa': 50.0,
+               'attention.sliding_window_pattern': near, 'activation_sparsity_scale': cut})
 
 
 if __name__ == '__main__':

@@ -127,6 +127,7 @@ static const struct golden tiny[] = {
     {"arch/tiny-afmoe.gguf", TINY},
     {"arch/tiny-exaone-moe.gguf", TINY},
     {"arch/tiny-cohere2moe.gguf", TINY},
+    {"arch/tiny-gemma3n.gguf", 1e-10}, // gates that are cut and streams that are resized let errors grow
 };
 
 Test(models, plain_c_agrees_with_float64)

@@ -282,6 +282,11 @@ static const struct refusal family_cases[] = {
     {"tiny-cohere2moe", "no:cohere2moe.leading_dense_block_count", "key 'cohere2moe.leading_dense_block_count': is missing"},
     {"minimax-m3-moe", "no:minimax-m3.attention.indexer.block_size", "key 'minimax-m3.attention.indexer.block_size': is missing"},
     {"minimax-m3-moe", "u32:minimax-m3.attention.indexer.key_length,32", "tensor 'blk.1.indexer.q_proj.weight': its shape is 128 x 128, wanted 128 x 64"},
+    {"tiny-gemma3n", "u32:gemma3n.altup.active_idx,1", "key 'gemma3n.altup.active_idx': only the first stream can be the active one"},
+    {"tiny-gemma3n", "u32:gemma3n.altup.num_inputs,5", "key 'gemma3n.altup.num_inputs': 5 is out of range, wanted 2 to 4"},
+    {"tiny-gemma3n", "u32:gemma3n.embedding_length,16388", "key 'gemma3n.embedding_length': 16388 columns; up to 16384 are served"},
+    {"tiny-gemma3n", "u32s:gemma3n.activation_sparsity_scale,1,2", "key 'gemma3n.activation_sparsity_scale': is an array of u32, wanted an array of f32"},
+    {"tiny-gemma3n", "bools:gemma3n.attention.sliding_window_pattern,0,0,0,1,0", "key 'gemma3n.attention.shared_kv_layers': layer 3 has a window where the layer whose keys it takes has none, or the reverse"},
     {"refact-moe", "u32:refact.expert_count,7", "tensor 'blk.0.ffn_gate_inp.weight': its shape is 64 x 8, wanted 64 x 7"},
     {"olmoe-moe", "u32:olmoe.expert_count,0 u32:olmoe.expert_used_count,0", "key 'olmoe.expert_count': this family has experts, wanted 1 or more"},
     {"cohere2-dense", "no:cohere2.attention.sliding_window", "key 'cohere2.attention.sliding_window': is missing"},
@@ -614,7 +619,7 @@ static const char *const bases[] = {
     "tiny-llama", "tiny-llama-moe",  "tiny-llama-yarn",   "tiny-qwen2",    "tiny-qwen3moe",   "tiny-gemma2",
     "tiny-gpt2",  "tiny-phi3-long",  "tiny-gptneox",      "tiny-stablelm", "tiny-gemma4-moe", "tiny-gemma4-extra",
     "tiny-mpt",   "tiny-minicpm3",   "tiny-smallthinker", "tiny-hy-v3",    "tiny-grovemoe",   "tiny-apertus",
-    "tiny-afmoe", "tiny-exaone-moe", "tiny-cohere2moe"};
+    "tiny-afmoe", "tiny-exaone-moe", "tiny-cohere2moe",   "tiny-gemma3n"};
 
 Test(models_hostile, any_value_of_any_key_gives_a_model_or_an_error, .timeout = 240)
 {

@@ -136,6 +136,7 @@ static const struct golden floats[] = {
     {"arch/tiny-afmoe.gguf", FLOATS},
     {"arch/tiny-exaone-moe.gguf", FLOATS},
     {"arch/tiny-cohere2moe.gguf", FLOATS},
+    {"arch/tiny-gemma3n.gguf", FLOATS},
 #endif
 };
 
