@@ -1,4 +1,5 @@
 // Hunyuan, dense and with experts: the block of Llama with norms of heads after the rotation. HY 3 has them before it.
+// Maincoder: as Hunyuan, dense, but neighbouring columns rotate.
 #include "models/families.h"
 
 #include <math.h>
@@ -19,18 +20,14 @@ static struct tensor *attend(struct build *b, struct tensor *x, const struct att
     return attention_attend(b, y, a);
 }
 
-struct tensor *build_hunyuan_dense(struct build *b)
+// All layers and the output of the dense ones: (n, n_vocab).
+static struct tensor *dense_layers(struct build *b, const struct rope *rope, enum rope_layout layout)
 {
-    build_read_rms(b);
-    if (hparam_int_or(&b->h, "expert_count", 0, INT32_MAX, 0) > 1)
-        hparam_refuse(&b->h, "expert_count", "this family has no experts");
-    struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
-    stretch(b, &rope);
-    struct tensor *angles = build_rope(b, "rope", &rope, NULL); // (n_tok, n_rot)
-    struct tensor *x = build_embed(b, 1);                       // (n_tok, n_embd)
+    struct tensor *angles = build_rope(b, "rope", rope, NULL); // (n_tok, n_rot)
+    struct tensor *x = build_embed(b, 1);                      // (n_tok, n_embd)
     for (int i = 0; i < b->n_layer; i++) {
         struct attention a = attention_of(b, i);
-        a.angles = angles, a.layout = ROPE_NEOX;
+        a.angles = angles, a.layout = layout;
         build_layer(b, i);
         struct tensor *y = build_norm(b, "attn_norm", x); // (n_tok, n_embd)
         y = attend(b, y, &a);                             // (n_tok, n_head * dim_v)
@@ -40,7 +37,24 @@ struct tensor *build_hunyuan_dense(struct build *b)
         y = feed_forward(b, y, b->n_ff[i], ACT_SILU, SCALED_NOT); // (n, n_embd)
         x = graph_add(b->g, "ffn_residual", x, y);                // (n, n_embd)
     }
-    return build_output(b, x); // (n, n_vocab)
+    return build_output(b, x);
+}
+
+struct tensor *build_hunyuan_dense(struct build *b)
+{
+    build_read_rms(b);
+    if (hparam_int_or(&b->h, "expert_count", 0, INT32_MAX, 0) > 1)
+        hparam_refuse(&b->h, "expert_count", "this family has no experts");
+    struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
+    stretch(b, &rope);
+    return dense_layers(b, &rope, ROPE_NEOX);
+}
+
+struct tensor *build_maincoder(struct build *b)
+{
+    build_read_rms(b);
+    const struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
+    return dense_layers(b, &rope, ROPE_NORM);
 }
 
 // Every layer has experts of the width of the feed-forward, and one that all rows use.

@@ -1,6 +1,6 @@
 // PLaMo 2: layers of Mamba and layers of attention, each followed by a feed-forward, with norms before and after both. Its
 // Mamba has a rate for each head, as Mamba 2, and makes dt, B and C of the convolved values, as Mamba 1, and gates and
-// values of a head stand together.
+// values of a head stand together. PLaMo 3: attention alone, with windows, and heads that share the gains of their norms.
 #include "models/blocks/mamba.h"
 #include "models/families.h"
 
@@ -75,6 +75,33 @@ struct tensor *build_plamo2(struct build *b)
         build_last_rows(b, i, &x, &y);
         y = build_project(b, a.n_head_kv ? "attn_output" : "ssm_out", y, b->n_embd, SCALED_PRODUCT); // (n, n_embd)
         x = graph_add(b->g, "attn_residual", x, norm_by(b, "post_attention_norm", y));               // (n, n_embd)
+
+        y = feed_forward_fused(b, build_norm(b, "ffn_norm", x), b->n_ff[i], ACT_SILU); // (n, n_embd)
+        x = graph_add(b->g, "ffn_residual", x, norm_by(b, "post_ffw_norm", y));        // (n, n_embd)
+    }
+    return build_output(b, x); // (n, n_vocab)
+}
+
+struct tensor *build_plamo3(struct build *b)
+{
+    build_read_rms(b);
+    const int window = (int)hparam_int_or(&b->h, "attention.sliding_window", 0, INT32_MAX, 0);
+    const struct rope far = rope_read(&b->h, b->dim_k, b->n_ctx_train);
+    struct rope near = far;
+    near.base = (double)hparam_positive_or(&b->h, "rope.freq_base_swa", 10000);
+    near.factor = 1;
+    struct tensor *far_angles = build_rope(b, "rope", &far, NULL); // (n_tok, n_rot)
+    struct tensor *near_angles = window ? build_rope(b, "rope_window", &near, NULL) : far_angles;
+    struct tensor *x = build_embed(b, 1); // (n_tok, n_embd)
+    for (int i = 0; i < b->n_layer; i++) {
+        struct attention a = attention_of(b, i);
+        a.window = build_window(b, i, window, 8), a.layout = ROPE_NEOX, a.head_norms = true;
+        a.angles = a.window ? near_angles : far_angles;
+        build_layer(b, i);
+        struct tensor *y = attention(b, build_norm(b, "attn_norm", x), &a); // (n_tok, n_head * dim_v)
+        build_last_rows(b, i, &x, &y);
+        y = build_project(b, "attn_output", y, b->n_embd, SCALED_PRODUCT);             // (n, n_embd)
+        x = graph_add(b->g, "attn_residual", x, norm_by(b, "post_attention_norm", y)); // (n, n_embd)
 
         y = feed_forward_fused(b, build_norm(b, "ffn_norm", x), b->n_ff[i], ACT_SILU); // (n, n_embd)
         x = graph_add(b->g, "ffn_residual", x, norm_by(b, "post_ffw_norm", y));        // (n, n_embd)

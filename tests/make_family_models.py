@@ -353,6 +353,103 @@ def gemma3n(d, m, ids):
     return 30 * np.tanh(d.norm(y, 'output_norm') @ d.weights('token_embd', VOCAB, n).T / 30)
 
 
+def maincoder(d, m, ids):
+    n, h, kv, dim = m['embd'], m['heads'], m['kv'], m['dim']
+    x = d.embed(ids, n)
+    for i in range(m['layers']):
+        d.p = f'blk.{i}.'
+        y = d.norm(x, 'attn_norm')
+        q, k, v = d.heads(y, 'attn_q', h, dim), d.heads(y, 'attn_k', kv, dim), d.heads(y, 'attn_v', kv, dim)
+        q, k = d.norm(turned(m, q), 'attn_q_norm'), d.norm(turned(m, k), 'attn_k_norm')
+        x = x + d.linear(attention({}, q, k, v, 0), 'attn_output', n)
+        x = x + d.gated(d.norm(x, 'ffn_norm'), m['ff'], silu)
+    d.p = ''
+    return d.norm(x, 'output_norm') @ d.weights('token_embd', VOCAB, n).T
+
+
+def plm(d, m, ids):
+    n, h, dim, rot, dv, rank = m['embd'], m['heads'], m['dim'], m['n_rot'], m['dim_v'], m['rank_kv']
+    x = d.embed(ids, n)
+    for i in range(m['layers']):
+        d.p = f'blk.{i}.'
+        y = d.norm(x, 'attn_norm')
+        q, kv = d.heads(y, 'attn_q', h, dim, 2.0), d.linear(y, 'attn_kv_a_mqa', rank + rot)
+        both = d.heads(d.norm(kv[:, :rank], 'attn_kv_a_norm'), 'attn_kv_b', h, dim - rot + dv)
+        k_rot = np.repeat(turned(m, kv[:, None, rank:]), h, axis=1)
+        q = np.concatenate([q[:, :, :dim - rot], turned(m, q[:, :, dim - rot:])], axis=2)
+        k = np.concatenate([both[:, :, :dim - rot], k_rot], axis=2)
+        x = x + d.linear(attention({}, q, k, both[:, :, dim - rot:], 0), 'attn_output', n)
+        y = relu(d.linear(d.norm(x, 'ffn_norm'), 'ffn_up', m['ff'], 1.5)) ** 2
+        x = x + d.linear(y, 'ffn_down', n)
+    d.p = ''
+    return d.norm(x, 'output_norm') @ d.weights('token_embd', VOCAB, n).T
+
+
+def plamo3(d, m, ids):
+    n, h, kv, dim, f = m['embd'], m['heads'], m['kv'], m['dim'], m['ff']
+    x = d.embed(ids, n)
+    for i in range(m['layers']):
+        d.p, full = f'blk.{i}.', not m['near'][i]
+        turn = dict(m, base=m['base'] if full else m['near_base'])
+        y = d.linear(d.norm(x, 'attn_norm'), 'attn_qkv', (h + 2 * kv) * dim, 1.5)
+        q, k, v = (a.reshape(len(ids), -1, dim) for a in np.split(y, [h * dim, (h + kv) * dim], axis=1))
+        q, k = turned(turn, d.norm(q, 'attn_q_norm')), turned(turn, d.norm(k, 'attn_k_norm'))
+        y = d.linear(attention({}, q, k, v, 0 if full else m['window']), 'attn_output', n)
+        x = x + d.norm(y, 'post_attention_norm', '')
+        gate, up = np.split(d.linear(d.norm(x, 'ffn_norm'), 'ffn_up', 2 * f, 1.5), 2, axis=1)
+        x = x + d.norm(d.linear(silu(gate) * up, 'ffn_down', n), 'post_ffw_norm', '')
+    d.p = ''
+    return d.linear(d.norm(x, 'output_norm'), 'output', VOCAB, 2.0)
+
+
+def with_sinks(q, k, v, window, sinks):
+    n, heads, dim = q.shape
+    out = np.zeros((n, heads, v.shape[2]))
+    for t in range(n):
+        first = max(0, t - window + 1) if window else 0
+        for h in range(heads):
+            g = h // (heads // k.shape[1])
+            p = softmax(np.append(k[first:t + 1, g] @ q[t, h] / math.sqrt(dim), sinks[h]))[:-1]
+            out[t, h] = p @ v[first:t + 1, g]
+    return out.reshape(n, -1)
+
+
+def mimo2(d, m, ids):
+    n, dim, dv = m['embd'], m['dim'], m['dim_v']
+    x = d.embed(ids, n)
+    for i in range(m['layers']):
+        d.p, near, h, kv = f'blk.{i}.', m['near'][i], m['heads'][i], m['kv'][i]
+        turn = dict(m, base=m['near_base'] if near else m['base'])
+        y = d.norm(x, 'attn_norm')
+        q, k, v = d.heads(y, 'attn_q', h, dim, 2.0), d.heads(y, 'attn_k', kv, dim, 2.0), d.heads(y, 'attn_v', kv, dv)
+        q, k = turned(turn, q), turned(turn, k)
+        y = with_sinks(q, k, v, m['window'], d.get('attn_sinks.weight', h, 0, 1)) if near else attention({}, q, k, v, 0)
+        x = x + 0.7 * d.linear(y, 'attn_output', n)
+        y = d.norm(x, 'ffn_norm')
+        if i < m['lead']:
+            x = x + d.gated(y, m['ff'], silu)
+        else:
+            x = x + chosen(d, y, d.linear(y, 'ffn_gate_inp', m['experts'], 2.0), m, silu, 'sigmoid', bias=True)
+    d.p = ''
+    return d.linear(d.norm(x, 'output_norm'), 'output', VOCAB, 2.0)
+
+
+def mellum(d, m, ids):
+    n, h, kv, dim = m['embd'], m['heads'], m['kv'], m['dim']
+    x = d.embed(ids, n)
+    for i in range(m['layers']):
+        d.p, near = f'blk.{i}.', i % 4 != 3
+        turn = dict(m, scale=1.0, yarn=False) if near else m
+        y = d.norm(x, 'attn_norm')
+        q, k, v = d.heads(y, 'attn_q', h, dim), d.heads(y, 'attn_k', kv, dim), d.heads(y, 'attn_v', kv, dim)
+        q, k = turned(turn, d.norm(q, 'attn_q_norm')), turned(turn, d.norm(k, 'attn_k_norm'))
+        x = x + d.linear(attention({}, q, k, v, m['window'] if near else 0), 'attn_output', n)
+        y = d.norm(x, 'ffn_norm')
+        x = x + chosen(d, y, d.linear(y, 'ffn_gate_inp', m['experts'], 2.0), m, silu)
+    d.p = ''
+    return d.linear(d.norm(x, 'output_norm'), 'output', VOCAB, 2.0)
+
+
 def make(name, arch, forward, out, norm='rms', keys=(), plain=(), **m):
     eps = {'rms': 'layer_norm_rms_epsilon', 'layer': 'layer_norm_epsilon'}[norm]
     m = dict(eps=1e-3, ctx=256, base=500.0, pairs='halves', n_rot=0, kv=m['heads']) | m
@@ -408,6 +505,22 @@ def main(out):
          keys={'altup.num_inputs': 4, 'altup.active_idx': 0, 'embedding_length_per_layer_input': 10,
                'attention.shared_kv_layers': 2, 'attention.sliding_window': 7, 'rope.freq_base_swa': 50.0,
                'attention.sliding_window_pattern': near, 'activation_sparsity_scale': cut})
+    make('maincoder', 'maincoder', maincoder, out, layers=2, embd=32, heads=4, kv=2, dim=16, n_rot=16, ff=48,
+         pairs='adjacent')
+    make('plm', 'plm', plm, out, layers=2, embd=32, heads=3, dim=16, dim_v=12, n_rot=4, ff=40, rank_kv=24, pairs='adjacent',
+         keys={'attention.kv_lora_rank': 24})
+    make('plamo3', 'plamo3', plamo3, out, layers=2, embd=32, heads=4, kv=2, dim=16, n_rot=16, ff=48, near=[True, False],
+         near_base=50.0, window=9, keys={'attention.sliding_window': 9, 'attention.sliding_window_pattern': 2,
+                                         'rope.freq_base_swa': 50.0})
+    experts = dict(experts=6, used=2, expert_ff=24, normalise=True)
+    make('mimo2', 'mimo2', mimo2, out, layers=3, lead=1, embd=32, heads=[4, 6, 4], kv=[2, 3, 1], dim=16, dim_v=8, n_rot=8,
+         ff=48, near=[False, True, True], near_base=50.0, window=9, **experts,
+         keys={'attention.sliding_window': 9, 'attention.sliding_window_pattern': [False, True, True],
+               'rope.freq_base_swa': 50.0, 'attention.value_scale': float(np.float32(0.7))})
+    make('mellum', 'mellum', mellum, out, layers=4, embd=32, heads=4, kv=2, dim=16, n_rot=16, window=9, yarn=True, scale=4.0,
+         orig=64, **experts, keys={'attention.sliding_window': 9, 'attention.sliding_window_pattern': 4,
+                                   'rope.scaling.type': 'yarn', 'rope.scaling.factor': 4.0,
+                                   'rope.scaling.original_context_length': 64})
 
 
 if __name__ == '__main__':

@@ -127,6 +127,11 @@ static const struct golden tiny[] = {
     {"arch/tiny-afmoe.gguf", TINY},
     {"arch/tiny-exaone-moe.gguf", TINY},
     {"arch/tiny-cohere2moe.gguf", TINY},
+    {"arch/tiny-maincoder.gguf", TINY},
+    {"arch/tiny-plm.gguf", TINY},
+    {"arch/tiny-plamo3.gguf", TINY},
+    {"arch/tiny-mimo2.gguf", TINY},
+    {"arch/tiny-mellum.gguf", TINY},
     {"arch/tiny-gemma3n.gguf", 1e-10}, // gates that are cut and streams that are resized let errors grow
 };
 

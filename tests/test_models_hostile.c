@@ -287,6 +287,9 @@ static const struct refusal family_cases[] = {
     {"tiny-gemma3n", "u32:gemma3n.embedding_length,16388", "key 'gemma3n.embedding_length': 16388 columns; up to 16384 are served"},
     {"tiny-gemma3n", "u32s:gemma3n.activation_sparsity_scale,1,2", "key 'gemma3n.activation_sparsity_scale': is an array of u32, wanted an array of f32"},
     {"tiny-gemma3n", "bools:gemma3n.attention.sliding_window_pattern,0,0,0,1,0", "key 'gemma3n.attention.shared_kv_layers': layer 3 has a window where the layer whose keys it takes has none, or the reverse"},
+    {"tiny-plm", "u32:plm.attention.q_lora_rank,8", "key 'plm.attention.q_lora_rank': is not of this family"},
+    {"tiny-mimo2", "u32:mimo2.attention.sliding_window_pattern,2", "key 'mimo2.attention.sliding_window_pattern': is wanted as an array"},
+    {"tiny-mimo2", "no:mimo2.attention.sliding_window", "key 'mimo2.attention.sliding_window': is missing"},
     {"refact-moe", "u32:refact.expert_count,7", "tensor 'blk.0.ffn_gate_inp.weight': its shape is 64 x 8, wanted 64 x 7"},
     {"olmoe-moe", "u32:olmoe.expert_count,0 u32:olmoe.expert_used_count,0", "key 'olmoe.expert_count': this family has experts, wanted 1 or more"},
     {"cohere2-dense", "no:cohere2.attention.sliding_window", "key 'cohere2.attention.sliding_window': is missing"},
@@ -619,7 +622,8 @@ static const char *const bases[] = {
     "tiny-llama", "tiny-llama-moe",  "tiny-llama-yarn",   "tiny-qwen2",    "tiny-qwen3moe",   "tiny-gemma2",
     "tiny-gpt2",  "tiny-phi3-long",  "tiny-gptneox",      "tiny-stablelm", "tiny-gemma4-moe", "tiny-gemma4-extra",
     "tiny-mpt",   "tiny-minicpm3",   "tiny-smallthinker", "tiny-hy-v3",    "tiny-grovemoe",   "tiny-apertus",
-    "tiny-afmoe", "tiny-exaone-moe", "tiny-cohere2moe",   "tiny-gemma3n"};
+    "tiny-afmoe", "tiny-exaone-moe", "tiny-cohere2moe",   "tiny-gemma3n",  "tiny-plm",        "tiny-plamo3",
+    "tiny-mimo2", "tiny-mellum"};
 
 Test(models_hostile, any_value_of_any_key_gives_a_model_or_an_error, .timeout = 240)
 {

@@ -136,6 +136,11 @@ static const struct golden floats[] = {
     {"arch/tiny-afmoe.gguf", FLOATS},
     {"arch/tiny-exaone-moe.gguf", FLOATS},
     {"arch/tiny-cohere2moe.gguf", FLOATS},
+    {"arch/tiny-maincoder.gguf", FLOATS},
+    {"arch/tiny-plm.gguf", FLOATS},
+    {"arch/tiny-plamo3.gguf", FLOATS},
+    {"arch/tiny-mimo2.gguf", FLOATS},
+    {"arch/tiny-mellum.gguf", FLOATS},
     {"arch/tiny-gemma3n.gguf", FLOATS},
 #endif
 };
