@@ -498,6 +498,18 @@ Test(ptx_machine, exact_attention_multiplies_floats)
     }
 }
 
+Test(ptx_machine, attention_with_slopes_multiplies_floats)
+{
+    char path[512];
+    if (!golden_path("arch/bloom-dense.gguf", path))
+        cr_skip_test("no golden data: set QUERN_SHARED");
+    struct decode d = decode_open("arch/bloom-dense.gguf", false, DT_F16, 64);
+    d.m->v->print(d.plan, &d.said);
+    cr_expect(!strstr(d.said.data, "attend_half"), "%s", d.said.data);
+    cr_expect(strstr(d.said.data, " attend,") && strstr(d.said.data, " attend_tiles,"), "%s", d.said.data);
+    decode_close(&d);
+}
+
 // Quantised caches need heads of at least 32: this golden model has 64. An element that is rounded differently changes
 // a key by one quantisation step.
 Test(ptx_machine, serves_caches_of_blocks)
