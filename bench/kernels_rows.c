@@ -58,6 +58,8 @@ static float *y_at(const struct row_case *r, int row)
 // ---- the operations of a level
 
 #define CAP 30.0f
+#define LIMIT 0.5f
+static const struct xielu_params xielu = {1.3f, 0.8f, 0.5f, -1e-6f};
 #define FACTOR 1.7f
 #define EPS 1e-5f
 
@@ -85,6 +87,14 @@ static void run_scale(const struct kernels *k, const struct row_case *r, int row
 static void run_softcap(const struct kernels *k, const struct row_case *r, int row)
 {
     k->softcap(a_at(r, row), CAP, y_at(r, row), r->k);
+}
+static void run_clamp(const struct kernels *k, const struct row_case *r, int row)
+{
+    k->clamp(a_at(r, row), LIMIT, y_at(r, row), r->k);
+}
+static void run_xielu(const struct kernels *k, const struct row_case *r, int row)
+{
+    k->xielu(&xielu, a_at(r, row), y_at(r, row), r->k);
 }
 static void run_rope(const struct kernels *k, const struct row_case *r, int row)
 {
@@ -196,6 +206,8 @@ static const struct row_op row_ops[OP_COUNT] = {
     [OP_ADD] = {floats, run_add, shape_two, 0, 2048},
     [OP_SCALE] = {floats, run_scale, shape_one, 0, 2048},
     [OP_SOFTCAP] = {floats, run_softcap, shape_one, FLOAT_BOUND, 2048},
+    [OP_CLAMP] = {floats, run_clamp, shape_one, 0, 2048},
+    [OP_XIELU] = {floats, run_xielu, shape_one, FLOAT_BOUND, 2048},
     [OP_ROPE] = {layouts, run_rope, shape_rope, ROPE_BOUND, 2048},
     [OP_ROUTE] = {routes, run_route, shape_route, FLOAT_BOUND, 128},
     [OP_EXPERT_COMBINE] = {floats, run_combine, shape_combine, FLOAT_BOUND, 2048},
@@ -264,6 +276,12 @@ static struct tensor node_of(struct row_case *r, struct tensor *a, struct tensor
         break;
     case OP_SOFTCAP:
         n.p.scale.factor = CAP;
+        break;
+    case OP_CLAMP:
+        n.p.scale.factor = LIMIT;
+        break;
+    case OP_XIELU:
+        n.p.xielu = xielu;
         break;
     case OP_ROPE:
         b->p.rope_table.n_pairs = r->n_pairs, n.p.rope.head_dim = r->head_dim,

@@ -55,6 +55,14 @@ static void note_model(const struct model *m, const char *path)
     terminal_note("loaded in %.1f ms", m->load_ms);
 }
 
+// Where attention sees more than the model was made to see, results may be worse: whoever runs it should know.
+static void note_sparse(const struct model *m)
+{
+    if (m->info.sparse_from && m->n_ctx > m->info.sparse_from)
+        terminal_note("attention sees all keys; the model was made to choose some of them from position %lld on",
+                      (long long)m->info.sparse_from);
+}
+
 // Whoever gave no model on a terminal should know that it is a small one which answers.
 static void note_builtin(void)
 {
@@ -158,6 +166,7 @@ static int load(struct loaded *l, const struct options *o, bool hidden, bool if_
         note_model(l->model, path);
     else if (!o->model && terminal_is_tty(STDERR_FILENO))
         note_builtin();
+    note_sparse(l->model);
     return 0;
 }
 

@@ -432,7 +432,9 @@ struct tensor *graph_attention(struct graph *g, const char *name, struct tensor 
                             (long long)q->width, p.n_head, kv.dim_k);
     if (p.window < 0 || (p.chunked && (!p.window || p.both_ways)))
         return graph_refuse(g, "%s: a window of %d is out of range", n->name, p.window);
-    if (!take_vector(g, n, 0, p.sinks, p.n_head))
+    if (p.both_ways && p.slopes)
+        return graph_refuse(g, "%s: slopes in attention both ways", n->name);
+    if (!take_vector(g, n, 0, p.sinks, p.n_head) || !take_vector(g, n, 1, p.slopes, p.n_head))
         return NULL;
     n->p.attn.layer = layer;
     n->p.attn.n_head = p.n_head;
@@ -498,22 +500,46 @@ struct tensor *graph_add(struct graph *g, const char *name, struct tensor *a, st
     return take_pair(g, n, a, b) ? finish_node(g, n, a->width) : NULL;
 }
 
+// SCALE, SOFTCAP or CLAMP by v, which is at least `least`.
+static struct tensor *by_factor(struct graph *g, enum op op, const char *name, struct tensor *x, const char *what,
+                                float v, float least)
+{
+    struct tensor *n = begin_node(g, op, name);
+    if (!take_source(g, n, 0, x) || !take_number(g, n, what, v, least))
+        return NULL;
+    n->p.scale.factor = v;
+    return finish_node(g, n, x->width);
+}
+
 struct tensor *graph_scale(struct graph *g, const char *name, struct tensor *x, float factor)
 {
-    struct tensor *n = begin_node(g, OP_SCALE, name);
-    if (!take_source(g, n, 0, x) || !take_number(g, n, "factor", factor, -FLT_MAX))
-        return NULL;
-    n->p.scale.factor = factor;
-    return finish_node(g, n, x->width);
+    return by_factor(g, OP_SCALE, name, x, "factor", factor, -FLT_MAX);
 }
 
 struct tensor *graph_softcap(struct graph *g, const char *name, struct tensor *x, float cap)
 {
-    struct tensor *n = begin_node(g, OP_SOFTCAP, name);
-    if (!take_source(g, n, 0, x) || !take_number(g, n, "cap", cap, FLT_MIN))
+    return by_factor(g, OP_SOFTCAP, name, x, "cap", cap, FLT_MIN);
+}
+
+struct tensor *graph_clamp(struct graph *g, const char *name, struct tensor *x, float limit)
+{
+    return by_factor(g, OP_CLAMP, name, x, "limit", limit, FLT_MIN);
+}
+
+struct tensor *graph_xielu(struct graph *g, const char *name, struct tensor *x, struct xielu_params p)
+{
+    struct tensor *n = begin_node(g, OP_XIELU, name);
+    const float all = p.alpha_n + p.alpha_p + p.beta + p.eps;
+    if (!take_source(g, n, 0, x) || !take_number(g, n, "sum of parameters", all, -FLT_MAX))
         return NULL;
-    n->p.scale.factor = cap;
+    n->p.xielu = p;
     return finish_node(g, n, x->width);
+}
+
+struct tensor *graph_gain(struct graph *g, const char *name, struct tensor *x, const struct weight *gain)
+{
+    struct tensor *n = begin_node(g, OP_GAIN, name);
+    return take_source(g, n, 0, x) && gain && take_vector(g, n, 0, gain, x->width) ? finish_node(g, n, x->width) : NULL;
 }
 
 // The groups of a route share out its experts, and those that are used have enough of them.
@@ -554,6 +580,16 @@ struct tensor *graph_route(struct graph *g, const char *name, struct tensor *log
     n->p.route.n_group = p.n_group;
     n->p.route.n_group_used = p.n_group_used;
     return finish_node(g, n, 2 * (int64_t)p.n_used);
+}
+
+struct tensor *graph_route_shared(struct graph *g, const char *name, struct tensor *logits, struct route_params p,
+                                  int share)
+{
+    struct tensor *n = graph_route(g, name, logits, NULL, p);
+    if (!n || share < 1 || logits->width % share != 0)
+        return n ? graph_refuse(g, "%s: %lld experts in runs of %d", n->name, (long long)logits->width, share) : NULL;
+    n->p.route.share = share > 1 ? share : 0;
+    return n;
 }
 
 struct tensor *graph_route_each(struct graph *g, const char *name, struct tensor *rows, int n)

@@ -100,6 +100,8 @@ struct attention_params {
     // A row sees all positions of its sequence or, with a window, those at a distance of at most window / 2 from its
     // own. A step of such a graph has whole sequences.
     bool both_ways;
+    // F32, a number for each head, or NULL: slope * (j - position) is added to the score of position j (ALiBi).
+    const struct weight *slopes;
 };
 // softmax(scale q.k) v over the positions of the row's sequence up to its own: (rows, n_head * dim_v). Query head h
 // uses KV head h / (n_head / n_head_kv). `key` and `value` are the results of graph_kv_write for this layer; of
@@ -160,6 +162,12 @@ struct tensor *graph_glu_from(struct graph *g, const char *name, struct tensor *
 struct tensor *graph_add(struct graph *g, const char *name, struct tensor *a, struct tensor *b);
 struct tensor *graph_scale(struct graph *g, const char *name, struct tensor *x, float factor);
 struct tensor *graph_softcap(struct graph *g, const char *name, struct tensor *x, float cap);
+// The nearest number from -limit to limit.
+struct tensor *graph_clamp(struct graph *g, const char *name, struct tensor *x, float limit);
+// The activation function xIELU (Huang et al. 2024, arXiv 2411.13010).
+struct tensor *graph_xielu(struct graph *g, const char *name, struct tensor *x, struct xielu_params p);
+// Each column of x times an element of the gain, which is F32.
+struct tensor *graph_gain(struct graph *g, const char *name, struct tensor *x, const struct weight *gain);
 
 // Mixture of experts. graph_route gives each expert the softmax (or sigmoid) of the row's logits as its weight, and
 // chooses the n_used experts with the greatest scores, on a tie the one with the lower id. The score is the weight plus
@@ -175,6 +183,10 @@ struct route_params {
 };
 struct tensor *graph_route(struct graph *g, const char *name, struct tensor *logits, const struct weight *bias,
                            struct route_params p);
+// The same choice, but each run of `share` experts stands for one, whose number is that of the run: so are the ids. The
+// weight is that of the expert with this number (GroveMoE, as llama.cpp runs it). Two choices may be one expert.
+struct tensor *graph_route_shared(struct graph *g, const char *name, struct tensor *logits, struct route_params p,
+                                  int share);
 // A route of all rows to n experts, in their order and with weights of 1: matrices that belong to the heads of a row are
 // multiplied like those of experts. `rows` is any value with the rows.
 struct tensor *graph_route_each(struct graph *g, const char *name, struct tensor *rows, int n);

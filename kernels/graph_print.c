@@ -80,14 +80,23 @@ static void print_params(const struct tensor *n, struct text *out)
             text_print(out, " from=%lld", (long long)n->p.act.first);
         break;
     case OP_SCALE:
+        text_print(out, " factor=%g", (double)n->p.scale.factor);
+        break;
     case OP_SOFTCAP:
-        text_print(out, " %s=%g", n->op == OP_SCALE ? "factor" : "cap", (double)n->p.scale.factor);
+    case OP_CLAMP:
+        text_print(out, " %s=%g", n->op == OP_CLAMP ? "limit" : "cap", (double)n->p.scale.factor);
+        break;
+    case OP_XIELU:
+        text_print(out, " alpha=%g,%g beta=%g eps=%g", (double)n->p.xielu.alpha_n, (double)n->p.xielu.alpha_p,
+                   (double)n->p.xielu.beta, (double)n->p.xielu.eps);
         break;
     case OP_ROUTE:
         text_print(out, " %s used=%d%s scale=%g", route_name(n->p.route.kind), n->p.route.n_used,
                    n->p.route.normalise ? " normalised" : "", (double)n->p.route.scale);
         if (n->p.route.n_group)
             text_print(out, " groups=%d/%d", n->p.route.n_group_used, n->p.route.n_group);
+        if (n->p.route.share)
+            text_print(out, " share=%d", n->p.route.share);
         break;
     case OP_EXPERT_MATMUL:
         text_print(out, " used=%d%s", n->p.expert.n_used, n->p.expert.shared ? " shared" : "");
@@ -121,6 +130,7 @@ static void print_params(const struct tensor *n, struct text *out)
     case OP_ROWS:
     case OP_MATMUL:
     case OP_ADD:
+    case OP_GAIN:
     case OP_COUNT:
         break;
     }

@@ -66,6 +66,10 @@ enum act_kind { ACT_NONE, ACT_SILU, ACT_GELU_TANH, ACT_GELU_ERF, ACT_RELU, ACT_R
 // The parameters of ACT_SWIGLU_CLAMPED (gpt-oss): min(a, limit) sigmoid(alpha min(a, limit)) (clamp(b, +-limit) + 1).
 #define SWIGLU_ALPHA 1.702
 #define SWIGLU_LIMIT 7.0
+// The parameters of OP_XIELU: alpha_p x^2 + beta x for x > 0, else alpha_n (e^min(x, eps) - 1 - x) + beta x.
+struct xielu_params {
+    float alpha_n, alpha_p, beta, eps;
+};
 enum rope_layout { ROPE_NORM, ROPE_NEOX }; // pairs of columns (2i, 2i+1), or (i, i + n_pairs)
 enum kv_part { KV_KEY, KV_VALUE };
 // ROUTE_EACH chooses all of n_used experts in their order, each with a weight of 1.
@@ -104,15 +108,17 @@ struct tensor {
             int window;     // keys at distance < window are seen, 0: all
             bool chunked;   // those from the last multiple of window on
             bool both_ways; // those behind the row, too
-        } attn;                                  // src1, src2: the KV_WRITEs of the layer; w0: sinks or NULL
+        } attn;                     // src1, src2: the KV_WRITEs of the layer; w0: sinks or NULL; w1: slopes or NULL
         struct { enum act_kind kind; int64_t first; } act;               // GLU: act(src0) * src1 from column `first` on
-        struct { float factor; } scale;                                  // SCALE and SOFTCAP (cap)
+        struct xielu_params xielu;
+        struct { float factor; } scale;                                  // SCALE, SOFTCAP (cap) and CLAMP (limit)
         struct {
             enum route_kind kind;
             int n_used;
             bool normalise;
             float scale;
             int n_group, n_group_used;  // 0: experts have no groups
+            int share;                  // so many neighbouring ids become one, see graph_route_shared; 0: each is one
         } route;
             // src0: logits (rows, n_expert) -> width 2*n_used: weights (float), then expert ids (int32); w0: bias or NULL
             // ROUTE_EACH: src0: any value of the rows, which is not looked at
@@ -151,10 +157,14 @@ static inline int key_head_of(const struct tensor *n, int h)
     return n->p.delta.grouped ? h / (n->p.delta.n_head / n->p.delta.n_head_k) : h % n->p.delta.n_head_k;
 }
 
-// How many experts a route chooses from.
-static inline int64_t route_experts(const struct tensor *route)
+// How many experts a route chooses from, and how many have a number of their own behind the choice.
+static inline int64_t route_choices(const struct tensor *route)
 {
     return route->p.route.kind == ROUTE_EACH ? route->p.route.n_used : route->src[0]->width;
+}
+static inline int64_t route_experts(const struct tensor *route)
+{
+    return route_choices(route) / (route->p.route.share ? route->p.route.share : 1);
 }
 
 // The positions [lo, hi) that a row of attention sees; window, chunked and both_ways: see attention_params. `end` is the

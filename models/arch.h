@@ -38,8 +38,9 @@ struct arch_options {
 struct arch_info {
     char name[32]; // "llama"
     int n_vocab, n_ctx_train, n_embd, n_layer;
-    int n_layer_unused; // layers of the file that predict further tokens, which the graph leaves out
-    int64_t n_params;   // elements of all tensors that the graph uses
+    int n_layer_unused;  // layers of the file that predict further tokens, which the graph leaves out
+    int64_t sparse_from; // the model was made to see some keys alone from this position on, and sees all; 0: it was not
+    int64_t n_params;    // elements of all tensors that the graph uses
     int64_t weight_bytes;
     bool encoder; // rows see the whole text, and there are no logits
     int n_out;    // columns of the result: n_vocab, or those of a hidden row

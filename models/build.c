@@ -361,6 +361,7 @@ int build_model(const struct gguf *file, const char *arch, build_fn *build, enum
     info->n_embd = b.n_embd;
     info->n_layer = b.n_layer;
     info->n_layer_unused = b.n_layer_unused;
+    info->sparse_from = b.sparse_from;
     info->n_params = b.ws.n_params;
     info->weight_bytes = b.ws.bytes;
     for (int i = 0; i < b.ws.n_adapters; i++)

@@ -27,9 +27,10 @@ struct build {
     int n_ctx;        // most positions that will be used
     int dim_k, dim_v; // columns of keys and of values per head
     int *n_head, *n_head_kv,
-        *n_ff;   // [layers of the file]; layers without attention have 0 heads, in families with such
-    int n_vocab; // set by build_embed
-    int layer;   // set by build_layer
+        *n_ff;           // [layers of the file]; layers without attention have 0 heads, in families with such
+    int n_vocab;         // set by build_embed
+    int layer;           // set by build_layer
+    int64_t sparse_from; // set by families whose attention chooses keys, see struct arch_info
     // What the family says of all its norms and matrices. Preset to RMS norms and to biases that may be there or not.
     enum norm_kind norm;
     float norm_eps;

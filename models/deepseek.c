@@ -1,6 +1,6 @@
 // DeepSeek 1 and families of its form: the block of Llama, where the first layers have a feed-forward and the others a
 // mixture of experts, to which an expert that all rows use is added. dots.llm1, Ling (BailingMoE), GLM 4.5 and later, and
-// ERNIE 4.5 MoE differ in how experts are chosen.
+// ERNIE 4.5 MoE differ in how experts are chosen. K-EXAONE has windows, and only the layers with a window rotate.
 #include "models/blocks/latent_attention.h"
 #include "models/families.h"
 
@@ -21,7 +21,7 @@ static int read_lead(struct build *b)
 static struct tensor *experts(struct build *b, struct tensor *x, const struct experts *e, int n_shared)
 {
     struct tensor *y = mixture(b, x, e, ACT_SILU); // (n, n_embd)
-    return n_shared ? shared_expert(b, x, y, n_shared, ACT_SILU) : y;
+    return n_shared ? shared_expert(b, x, y, n_shared, ACT_SILU, SCALED_NOT) : y;
 }
 
 // x plus the mixture of the normed x, or plus its feed-forward: (n, n_embd).
@@ -124,6 +124,12 @@ struct tensor *build_deepseek2(struct build *b)
     return build_output(b, x); // (n, n_vocab)
 }
 
+// Mistral Small 4: as DeepSeek 2, under a name of its own.
+struct tensor *build_mistral4(struct build *b)
+{
+    return build_deepseek2(b);
+}
+
 // All layers and the output, where heads have norms and rotate by halves: (n, n_vocab). The first n_lead layers are dense.
 static struct tensor *layers_with_head_norms(struct build *b, const struct experts *e, int n_lead, int n_shared)
 {
@@ -221,6 +227,29 @@ struct tensor *build_ernie4_5_moe(struct build *b)
         struct attention a = attention_of(b, i);
         a.angles = angles, a.layout = ROPE_NORM;
         x = block(b, i, x, &a, "ffn_norm", i < n_lead || (i + 1) % step != 0, &e, n_shared);
+    }
+    return build_output(b, x); // (n, n_vocab)
+}
+
+struct tensor *build_exaone_moe(struct build *b)
+{
+    build_read_rms(b);
+    build_skip_prediction(b);
+    struct experts e = experts_require(b);
+    experts_read_width(b, &e);
+    experts_read_choice(b, &e, ROUTE_SIGMOID);
+    e.unscaled = true;
+    const int width = (int)hparam_int_or(&b->h, "expert_shared_feed_forward_length", 0, 1 << 24, 0);
+    const int n_lead = read_lead(b);
+    const int window = (int)hparam_int(&b->h, "attention.sliding_window", 1, INT32_MAX);
+    struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
+    struct tensor *angles = build_rope_with_factors(b, "rope", &rope); // (n_tok, n_rot)
+    struct tensor *x = build_embed(b, 1);                              // (n_tok, n_embd)
+    for (int i = 0; i < b->n_layer; i++) {
+        struct attention a = attention_of(b, i);
+        a.window = build_window(b, i, window, 4);
+        a.angles = a.window ? angles : NULL, a.layout = ROPE_NEOX, a.head_norms = true;
+        x = block(b, i, x, &a, "ffn_norm", i < n_lead, &e, width ? width : e.n_ff);
     }
     return build_output(b, x); // (n, n_vocab)
 }

@@ -13,7 +13,7 @@ struct factors {
 static struct tensor *experts(struct build *b, struct tensor *x, const struct experts *e, int n_shared)
 {
     struct tensor *y = mixture(b, x, e, ACT_SILU); // (n, n_embd)
-    return n_shared ? shared_expert(b, x, y, n_shared, ACT_SILU) : y;
+    return n_shared ? shared_expert(b, x, y, n_shared, ACT_SILU, SCALED_NOT) : y;
 }
 
 // What a layer mixes from the rows before, and the name of the matrix that follows. m: NULL, or what layers without heads of

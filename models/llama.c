@@ -7,6 +7,7 @@ struct block {
     struct tensor *angles, *q_angles;
     enum rope_layout layout;
     bool head_norms, ignores_output_bias;
+    float max_bias; // of scores that fall with the distance, see attention_slopes; 0: they do not
     struct experts experts;
     enum scaled ffn_scaled;
 };
@@ -15,6 +16,7 @@ static struct tensor *block(struct build *b, int layer, struct tensor *x, const 
 {
     struct attention a = attention_of(b, layer);
     a.angles = f->angles, a.q_angles = f->q_angles, a.layout = f->layout, a.head_norms = f->head_norms;
+    a.slopes = attention_slopes(b, a.n_head, f->max_bias);
     build_layer(b, layer);
     struct tensor *y = build_norm(b, "attn_norm", x);                                 // (n_tok, n_embd)
     y = attention(b, y, &a);                                                          // (n_tok, n_head * dim_v)
@@ -143,6 +145,19 @@ struct tensor *build_xverse(struct build *b)
     struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
     struct block f = {.layout = ROPE_NORM, .ffn_scaled = SCALED_NOT};
     f.angles = build_rope(b, "rope", &rope, NULL);
+    return blocks(b, &f);
+}
+
+// The 7B models rotate. In the 13B models scores fall with the distance. Others do neither, as in llama.cpp.
+struct tensor *build_baichuan(struct build *b)
+{
+    enum { LAYERS_OF_7B = 32, LAYERS_OF_13B = 40 };
+    build_read_rms(b);
+    struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
+    struct block f = {.layout = ROPE_NORM, .ffn_scaled = SCALED_NOT};
+    if (b->n_layer == LAYERS_OF_7B)
+        f.angles = build_rope(b, "rope", &rope, NULL);
+    f.max_bias = b->n_layer == LAYERS_OF_13B ? 8 : 0;
     return blocks(b, &f);
 }
 

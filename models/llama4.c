@@ -70,8 +70,8 @@ struct tensor *build_llama4(struct build *b)
 
         struct tensor *n = build_norm(b, "ffn_norm", x); // (n, n_embd)
         if (step > 0 && (i + 1) % step == 0) {
-            y = mixture_weighed_before(b, n, &e, ACT_SILU); // (n, n_embd)
-            y = shared_expert(b, n, y, e.n_ff, ACT_SILU);   // (n, n_embd)
+            y = mixture_weighed_before(b, n, &e, ACT_SILU);           // (n, n_embd)
+            y = shared_expert(b, n, y, e.n_ff, ACT_SILU, SCALED_NOT); // (n, n_embd)
         } else {
             y = feed_forward(b, n, b->n_ff[i], ACT_SILU, SCALED_NOT); // (n, n_embd)
         }

@@ -11,14 +11,13 @@ static struct tensor *plain_norm(struct build *b, const char *name, struct tenso
 struct tensor *build_olmo(struct build *b)
 {
     build_read_layer_norm(b);
-    if (hparam_factor_or(&b->h, "attention.clamp_kqv", 0) > 0)
-        hparam_refuse(&b->h, "attention.clamp_kqv", "queries, keys and values with a limit are not supported");
+    const float clamp = hparam_factor_or(&b->h, "attention.clamp_kqv", 0);
     struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
     struct tensor *angles = build_rope(b, "rope", &rope, NULL); // (n_tok, n_rot)
     struct tensor *x = build_embed(b, 1);                       // (n_tok, n_embd)
     for (int i = 0; i < b->n_layer; i++) {
         struct attention a = attention_of(b, i);
-        a.angles = angles, a.layout = ROPE_NORM;
+        a.angles = angles, a.layout = ROPE_NORM, a.clamp = clamp;
         build_layer(b, i);
         struct tensor *y = plain_norm(b, "attn_norm", x); // (n_tok, n_embd)
         y = attention(b, y, &a);                          // (n_tok, n_head * dim_v)

@@ -15,7 +15,7 @@
 //   u32s:KEY,N,N..  bools:KEY,N,N..   an array; strs:KEY,N an array of N empty strings
 //   no:KEY            takes the key out
 //   shape:TENSOR,N,N..  dtype:TENSOR,TYPE  fill:TENSOR,X  name:TENSOR,NEW  drop:TENSOR
-enum { EDITS_MAX = 8, NUMBERS_MAX = 80 };
+enum { EDITS_MAX = 32, NUMBERS_MAX = 80 };
 
 struct edit {
     char verb[8], name[80], arg[160];

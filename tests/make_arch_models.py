@@ -16,7 +16,7 @@ import numpy as np
 
 N_TOKENS, VOCAB = 48, 64
 U32, F32, BOOL, STR, ARRAY = 4, 6, 7, 8, 9
-ELEMENT = {bool: (BOOL, '<?'), int: (U32, '<I')}
+ELEMENT = {bool: (BOOL, '<?'), int: (U32, '<I'), float: (F32, '<f')}
 
 
 # ---- The file

@@ -79,6 +79,8 @@ struct card {
     int32_t pages[N_PAGES];
     float *sinks; // [heads], or NULL
     uint64_t sinks_at;
+    float *slopes; // [heads], or NULL
+    uint64_t slopes_at;
     uint64_t state;
     float spike; // the size of one element of each head of a query, here and there; 0: as large as the others
 };
@@ -141,6 +143,7 @@ static inline void card_free(struct card *c)
     simt_free(c->simt);
     free(c->kv);
     free(c->sinks);
+    free(c->slopes);
     free(c);
 }
 
@@ -200,11 +203,13 @@ static inline int launch_form(struct card *c, const struct inputs *in, const str
 {
     const bool tiles = form == PTX_ATTEND_TILES;
     struct ptx_attend a = c->a;
-    uint64_t args[9] = {in->step, in->positions, in->tables, in->pages, in->q};
+    uint64_t args[10] = {in->step, in->positions, in->tables, in->pages, in->q};
     size_t n = 5;
     a.form = form;
     if (a.sinks)
         args[n++] = c->sinks_at;
+    if (a.slopes)
+        args[n++] = c->slopes_at;
     if (!tiles) {
         args[n++] = in->partials;
         args[n++] = in->counters;
@@ -262,13 +267,13 @@ static inline void forget_free_slots(struct card *c, const struct batch *r)
 
 // ---- the reference, in double
 
-static inline double score(const struct card *c, const float *q, const float *k)
+static inline double score(const struct card *c, const float *q, const float *k, double bias)
 {
     double s = 0;
     for (uint32_t d = 0; d < c->h.dim_k; d++)
         s += (double)q[d] * (double)k[d];
     s *= (double)c->a.scale;
-    return c->h.softcap > 0 ? (double)c->h.softcap * tanh(s / (double)c->h.softcap) : s;
+    return (c->h.softcap > 0 ? (double)c->h.softcap * tanh(s / (double)c->h.softcap) : s) + bias;
 }
 
 // Largest relative errors: with floats scores of long keys are large, and so are the errors of their exponentials.
@@ -300,7 +305,8 @@ static inline struct errors errors_of_head(const struct card *c, const struct ba
         size_t slot = head / (h->n / h->n_kv) * 64 + (size_t)at % 64;
         dtype_decode[h->k_type](page + slot * k_row, k, h->dim_k);
         dtype_decode[h->v_type](page + c->a.v.offset + slot * v_row, v, h->dim_v);
-        double w = exp(score(c, q + head * h->dim_k, k) - 60);
+        const double bias = c->slopes ? (double)c->slopes[head] * (at - position) : 0;
+        double w = exp(score(c, q + head * h->dim_k, k, bias) - 60);
         sum += w;
         for (uint32_t d = 0; d < h->dim_v; d++)
             o[d] += w * (double)v[d];

@@ -13,6 +13,7 @@ struct shape {
     int dim_k, dim_v, n_head, window;
     float softcap, magnitude; // of the queries
     float sinks;              // their size, 0: none
+    float slopes;             // the size of the slopes by distance, 0: none
     bool chunked, both_ways;
     bool exact;
     bool keys_only; // values are the first dim_v columns of the keys
@@ -28,8 +29,9 @@ struct scene {
     int pages_stride, n_pages;
     size_t page_bytes, v_offset;
     struct guarded pool, q;
-    double *want;         // [n_rows][n_head][dim_v]
-    struct guarded sinks; // [n_head], where the shape has sinks
+    double *want;          // [n_rows][n_head][dim_v]
+    struct guarded sinks;  // [n_head], where the shape has sinks
+    struct guarded slopes; // the same
 };
 
 static float scale_of(const struct shape *s)
@@ -122,7 +124,7 @@ static void fill_pool(struct random *r, struct scene *s)
     }
 }
 
-static void expect_head(const struct scene *s, int row, const float *q, double sink, double *out)
+static void expect_head(const struct scene *s, int row, const float *q, double sink, double slope, double *out)
 {
     const struct shape *h = &s->shape;
     int position = s->positions[row], lo = h->window > 0 ? MAX(0, position - h->window + 1) : 0;
@@ -142,6 +144,7 @@ static void expect_head(const struct scene *s, int row, const float *q, double s
         score[i] *= (double)scale_of(h);
         if (h->softcap > 0)
             score[i] = (double)h->softcap * tanh(score[i] / (double)h->softcap);
+        score[i] += slope * (i - position);
         top = fmax(top, score[i]);
     }
     top = fmax(top, sink);
@@ -175,10 +178,13 @@ static void scene_fill(struct random *r, struct scene *s)
     s->q = random_floats(r, s->n_rows * h->n_head * h->dim_k, h->magnitude);
     if (h->sinks > 0)
         s->sinks = random_floats(r, h->n_head, h->sinks);
+    if (h->slopes > 0)
+        s->slopes = random_floats(r, h->n_head, h->slopes);
     s->want = malloc((size_t)(s->n_rows * h->n_head * h->dim_v) * sizeof(double));
     for (int i = 0; i < s->n_rows * h->n_head; i++)
         expect_head(s, i / h->n_head, floats_of(s->q) + i * h->dim_k,
-                    h->sinks > 0 ? (double)floats_of(s->sinks)[i % h->n_head] : -INFINITY, s->want + i * h->dim_v);
+                    h->sinks > 0 ? (double)floats_of(s->sinks)[i % h->n_head] : -INFINITY,
+                    h->slopes > 0 ? (double)floats_of(s->slopes)[i % h->n_head] : 0, s->want + i * h->dim_v);
 }
 
 static void scene_free(struct scene *s)
@@ -187,6 +193,8 @@ static void scene_free(struct scene *s)
     guarded_free(s->q);
     if (s->shape.sinks > 0)
         guarded_free(s->sinks);
+    if (s->shape.slopes > 0)
+        guarded_free(s->slopes);
     free(s->pages);
     free(s->want);
 }
@@ -210,6 +218,7 @@ static void scene_run(const struct kernels *k, const struct scene *s, int first,
                                .both_ways = h->both_ways,
                                .end = s->length[s->seqs[first + n - 1]],
                                .sinks = h->sinks > 0 ? floats_of(s->sinks) : NULL,
+                               .slopes = h->slopes > 0 ? floats_of(s->slopes) : NULL,
                                .positions = s->positions + first,
                                .seqs = s->seqs + first,
                                .pages = s->pages,
@@ -383,6 +392,31 @@ Test(attention, both_ways_rows_see_what_is_behind_them)
         check(&r, chunk(h, 130, 70));
         check(&r, chunk(h, 1200, 70));
     }
+}
+
+// Slopes that let keys of a few and of a thousand positions before count, with every way to read keys, with a window that
+// begins within a vector, and for rows by themselves.
+Test(attention, slopes_lower_the_scores_of_far_keys)
+{
+    struct random r = seeded("slopes");
+    const enum dtype types[] = {DT_F32, DT_F16, DT_Q8_0, DT_Q4_0};
+    for (size_t i = 0; i < COUNT_OF(types); i++)
+        for (int window = 0; window < 200; window += 71) {
+            struct shape h = {.what = "slopes",
+                              .k_type = types[i],
+                              .v_type = types[i],
+                              .dim_k = 64,
+                              .dim_v = i ? 32 : 20,
+                              .n_head = 5,
+                              .magnitude = 2,
+                              .window = window,
+                              .softcap = window == 71 ? 5 : 0,
+                              .sinks = window == 71 ? 3 : 0,
+                              .slopes = window ? 0.5f : 0.01f};
+            check(&r, chunk(h, 1, 1));
+            check(&r, chunk(h, 600, 1));
+            check(&r, chunk(h, 1100, 30));
+        }
 }
 
 // Rows on both sides of the borders of chunks, which are pages, parts of them, and more than a span.

@@ -526,6 +526,7 @@ Test(graph, prints_the_parameters_of_all_operations)
     graph_glu(g, "clamped", x, x, ACT_SWIGLU_CLAMPED);
     graph_softcap(g, "cap", x, 30);
     graph_scale(g, "scale", x, 0.5f);
+    graph_gain(g, "gain", graph_clamp(g, "clamp", x, 8), &b);
     cr_assert_eq(graph_print(g, &out), 0);
     static const char *const parts[] = {
         "route          (tokens, 4) <- embd sigmoid used=2 normalised scale=2.5\n",
@@ -541,6 +542,8 @@ Test(graph, prints_the_parameters_of_all_operations)
         "glu            (tokens, 64) <- embd, embd swiglu_clamped\n",
         "softcap        (tokens, 64) <- embd cap=30\n",
         "scale          (tokens, 64) <- embd factor=0.5\n",
+        "clamp          (tokens, 64) <- embd limit=8\n",
+        "gain           (tokens, 64) <- clamp weight=b:F32(64)\n",
     };
     for (size_t i = 0; i < COUNT_OF(parts); i++)
         cr_assert_not_null(strstr(out.data, parts[i]), "no \"%s\" in\n%s", parts[i], out.data);

@@ -263,6 +263,34 @@ static void expect_softcap(const struct row_case *c, double *y)
         y[i] = (double)c->arg * tanh((double)c->a[i] / (double)c->arg);
 }
 
+static void run_clamp(const struct kernels *k, const struct row_case *c, float *y)
+{
+    k->clamp(c->a, c->arg, y, c->n);
+}
+
+static void expect_clamp(const struct row_case *c, double *y)
+{
+    for (int64_t i = 0; i < c->n; i++)
+        y[i] = fmax(-(double)c->arg, fmin((double)c->a[i], (double)c->arg));
+}
+
+static const struct xielu_params xielu = {1.3f, 0.8f, 0.5f, -1e-6f};
+
+static void run_xielu(const struct kernels *k, const struct row_case *c, float *y)
+{
+    k->xielu(&xielu, c->a, y, c->n);
+}
+
+static void expect_xielu(const struct row_case *c, double *y)
+{
+    for (int64_t i = 0; i < c->n; i++) {
+        const double x = (double)c->a[i];
+        const double curve =
+            x > 0 ? (double)xielu.alpha_p * x * x : (double)xielu.alpha_n * (expm1(fmin(x, (double)xielu.eps)) - x);
+        y[i] = curve + (double)xielu.beta * x;
+    }
+}
+
 static void run_combine(const struct kernels *k, const struct row_case *c, float *y)
 {
     k->combine(c->a, c->b, c->kind, c->n, y);
@@ -299,6 +327,8 @@ Test(kernels, sums_scales_and_caps_are_within_bound)
             check_row(&c, run_add, expect_add, 1e-10);
             check_row(&c, run_scale, expect_scale, 1e-10);
             check_row(&c, run_softcap, expect_softcap, 1e-10);
+            check_row(&c, run_clamp, expect_clamp, 0);
+            check_row(&c, run_xielu, expect_xielu, 1e-12);
             for (c.kind = 1; c.kind <= 8; c.kind += 7)
                 check_row(&c, run_combine, expect_combine, 1e-10);
             c.kind = 3;

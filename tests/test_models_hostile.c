@@ -22,10 +22,13 @@ static void remove_dir(void)
 static struct gguf *open_base(const char *name)
 {
     char path[512], file[64];
-    snprintf(file, sizeof file, "arch/%s.gguf", name);
     struct gguf *g;
     struct error err = {0};
-    cr_assert(golden_path(file, path), "%s", file);
+    snprintf(file, sizeof file, "arch/%s.gguf", name);
+    if (!golden_path(file, path)) {
+        snprintf(file, sizeof file, "more/%s.gguf", name);
+        cr_assert(golden_path(file, path), "%s", file);
+    }
     cr_assert_eq(gguf_open(&g, path, 0, &err), 0, "%s", err.text);
     return g;
 }
@@ -252,7 +255,42 @@ static const struct refusal family_cases[] = {
     {"gpt-oss-moe", "dtype:blk.0.ffn_up_exps.bias,F16", "tensor 'blk.0.ffn_up_exps.bias': is of type F16, wanted F32"},
     {"llama4-moe", "u32:llama4.attention.sliding_window,0", "key 'llama4.attention.sliding_window': layers without chunks are not supported"},
     {"ernie4_5-moe", "str:general.architecture,ernie4_5-moe", "key 'ernie4_5-moe.block_count': is missing"},
-    {"olmo-dense", "f32:olmo.attention.clamp_kqv,8", "key 'olmo.attention.clamp_kqv': queries, keys and values with a limit are not supported"},
+    {"olmo-dense", "f32:olmo.attention.clamp_kqv,-8", "key 'olmo.attention.clamp_kqv': -8" ABOVE_0},
+    {"mpt-dense", "f32:mpt.attention.max_alibi_bias,inf", "key 'mpt.attention.max_alibi_bias': inf" ABOVE_0},
+    {"mpt-dense", "fill:blk.1.ffn.act.scales,0", "tensor 'blk.1.ffn.act.scales': element 0 is 0"},
+    {"mpt-dense", "shape:blk.1.ffn.act.scales,95", "tensor 'blk.1.ffn.act.scales': its shape is 95, wanted 96"},
+    {"bloom-dense", "drop:token_embd_norm.bias", "tensor 'token_embd_norm.bias': is missing"},
+    {"dbrx-moe", "no:dbrx.attention.clamp_kqv", "key 'dbrx.attention.clamp_kqv': is missing"},
+    {"tiny-minicpm3", "no:minicpm3.attention.q_lora_rank", "key 'minicpm3.attention.q_lora_rank': is not of this family"},
+    {"tiny-minicpm3", "u32:minicpm3.rope.dimension_count,18", "key 'minicpm3.rope.dimension_count': 18 columns turn, but a head has 16"},
+    {"grok-moe", "f32:grok.rope.scaling.yarn_ext_factor,0.5", "key 'grok.rope.scaling.yarn_ext_factor': 0.5; only 1 is supported"},
+    {"tiny-smallthinker", "no:smallthinker.expert_feed_forward_length", "key 'smallthinker.expert_feed_forward_length': is missing"},
+    {"plamo2-dense", "u32:plamo2.ssm.time_step_rank,3", "key 'plamo2.ssm.time_step_rank': 128 columns of 3 heads"},
+    {"plamo2-dense", "u32:plamo2.ssm.group_count,2", "key 'plamo2.ssm.group_count': this family has no groups"},
+    {"plamo2-dense", "drop:blk.1.post_ffw_norm", "tensor 'blk.1.post_ffw_norm.weight': is missing"},
+    {"tiny-hy-v3", "u32:hy_v3.nextn_predict_layers,2", "key 'hy_v3.nextn_predict_layers': 2 layers predict further tokens, of 2 layers"},
+    {"tiny-grovemoe", "u32:grovemoe.experts_per_group,3", "key 'grovemoe.experts_per_group': 8 experts in groups of 3"},
+    {"tiny-grovemoe", "no:grovemoe.expert_group_scale", "key 'grovemoe.expert_group_scale': is missing"},
+    {"tiny-apertus", "no:xielu.beta", "key 'xielu.beta': is missing"},
+    {"tiny-apertus", "f32:xielu.eps,nan", "key 'xielu.eps': nan is no finite number"},
+    {"tiny-apertus", "u32s:xielu.alpha_p,1,2", "key 'xielu.alpha_p': is an array of u32, wanted an array of f32"},
+    {"tiny-afmoe", "drop:blk.2.attn_gate.weight", "tensor 'blk.2.attn_gate.weight': is missing"},
+    {"tiny-afmoe", "no:afmoe.expert_shared_count", "key 'afmoe.expert_shared_count': is missing"},
+    {"tiny-exaone-moe", "no:exaone-moe.attention.sliding_window", "key 'exaone-moe.attention.sliding_window': is missing"},
+    {"tiny-exaone-moe", "bools:exaone-moe.attention.sliding_window_pattern,1,0", "key 'exaone-moe.attention.sliding_window_pattern': is an array of 2, wanted one of 3, the number of layers"},
+    {"tiny-cohere2moe", "no:cohere2moe.attention.sliding_window_pattern", "key 'cohere2moe.attention.sliding_window_pattern': is missing"},
+    {"tiny-cohere2moe", "no:cohere2moe.leading_dense_block_count", "key 'cohere2moe.leading_dense_block_count': is missing"},
+    {"minimax-m3-moe", "no:minimax-m3.attention.indexer.block_size", "key 'minimax-m3.attention.indexer.block_size': is missing"},
+    {"minimax-m3-moe", "u32:minimax-m3.attention.indexer.key_length,32", "tensor 'blk.1.indexer.q_proj.weight': its shape is 128 x 128, wanted 128 x 64"},
+    {"tiny-gemma3n", "u32:gemma3n.altup.active_idx,1", "key 'gemma3n.altup.active_idx': only the first stream can be the active one"},
+    {"tiny-gemma3n", "u32:gemma3n.altup.num_inputs,5", "key 'gemma3n.altup.num_inputs': 5 is out of range, wanted 2 to 4"},
+    {"tiny-gemma3n", "u32:gemma3n.embedding_length,16388", "key 'gemma3n.embedding_length': 16388 columns; up to 16384 are served"},
+    {"tiny-gemma3n", "u32s:gemma3n.activation_sparsity_scale,1,2", "key 'gemma3n.activation_sparsity_scale': is an array of u32, wanted an array of f32"},
+    {"tiny-gemma3n", "bools:gemma3n.attention.sliding_window_pattern,0,0,0,1,0", "key 'gemma3n.attention.shared_kv_layers': layer 3 has a window where the layer whose keys it takes has none, or the reverse"},
+    {"tiny-plm", "u32:plm.attention.q_lora_rank,8", "key 'plm.attention.q_lora_rank': is not of this family"},
+    {"tiny-mimo2", "u32:mimo2.attention.sliding_window_pattern,2", "key 'mimo2.attention.sliding_window_pattern': is wanted as an array"},
+    {"tiny-mimo2", "no:mimo2.attention.sliding_window", "key 'mimo2.attention.sliding_window': is missing"},
+    {"refact-moe", "u32:refact.expert_count,7", "tensor 'blk.0.ffn_gate_inp.weight': its shape is 64 x 8, wanted 64 x 7"},
     {"olmoe-moe", "u32:olmoe.expert_count,0 u32:olmoe.expert_used_count,0", "key 'olmoe.expert_count': this family has experts, wanted 1 or more"},
     {"cohere2-dense", "no:cohere2.attention.sliding_window", "key 'cohere2.attention.sliding_window': is missing"},
     {"cohere2-dense", "bools:cohere2.attention.sliding_window_pattern,1,1,0", "key 'cohere2.attention.sliding_window_pattern': is an array of 3, wanted one of 2, the number of layers"},
@@ -331,6 +369,9 @@ static bool has(const char *base)
 {
     char path[512], file[64];
     snprintf(file, sizeof file, "arch/%s.gguf", base);
+    if (golden_path(file, path))
+        return true;
+    snprintf(file, sizeof file, "more/%s.gguf", base);
     return golden_path(file, path);
 }
 
@@ -493,6 +534,23 @@ Test(models_hostile, golden_models_without_what_llama_cpp_ignores)
                         "u32:ernie4_5.attention.head_count,4 u32:ernie4_5.attention.head_count_kv,2 "
                         "u32:ernie4_5.feed_forward_length,96 f32:ernie4_5.attention.layer_norm_rms_epsilon,1e-5",
                         1e-12);
+    check_golden_edited("arch/tiny-deepseek2-growth.gguf",
+                        "str:general.architecture,mistral4 u32:mistral4.context_length,256 "
+                        "u32:mistral4.embedding_length,32 u32:mistral4.block_count,3 "
+                        "u32:mistral4.feed_forward_length,48 u32:mistral4.attention.head_count,3 "
+                        "u32:mistral4.attention.head_count_kv,1 u32:mistral4.attention.kv_lora_rank,64 "
+                        "u32:mistral4.rope.dimension_count,32 u32:mistral4.leading_dense_block_count,1 "
+                        "u32:mistral4.expert_feed_forward_length,16 u32:mistral4.expert_count,8 "
+                        "u32:mistral4.expert_used_count,3 u32:mistral4.expert_shared_count,2 "
+                        "u32:mistral4.expert_gating_func,2 u32:mistral4.expert_group_count,4 "
+                        "u32:mistral4.expert_group_used_count,2 u32:mistral4.attention.q_lora_rank,24 "
+                        "u32:mistral4.attention.key_length,96 u32:mistral4.attention.value_length,64 "
+                        "u32:mistral4.attention.key_length_mla,64 u32:mistral4.attention.value_length_mla,32 "
+                        "u32:mistral4.attention.temperature_length,7 "
+                        "f32:mistral4.attention.layer_norm_rms_epsilon,1e-3 f32:mistral4.rope.freq_base,500 "
+                        "f32:mistral4.expert_weights_scale,2.5 f32:mistral4.attention.temperature_scale,0.3 "
+                        "bool:mistral4.expert_weights_norm,1",
+                        1e-12);
 }
 
 // Shapes can be had from a file whose tensors are not mapped; factors of rope cannot.
@@ -560,9 +618,12 @@ static void sweep(const struct gguf *base, const char *edits, int *built, int *r
     gguf_close(g);
 }
 
-static const char *const bases[] = {"tiny-llama",    "tiny-llama-moe", "tiny-llama-yarn", "tiny-qwen2",
-                                    "tiny-qwen3moe", "tiny-gemma2",    "tiny-gpt2",       "tiny-phi3-long",
-                                    "tiny-gptneox",  "tiny-stablelm",  "tiny-gemma4-moe", "tiny-gemma4-extra"};
+static const char *const bases[] = {
+    "tiny-llama", "tiny-llama-moe",  "tiny-llama-yarn",   "tiny-qwen2",    "tiny-qwen3moe",   "tiny-gemma2",
+    "tiny-gpt2",  "tiny-phi3-long",  "tiny-gptneox",      "tiny-stablelm", "tiny-gemma4-moe", "tiny-gemma4-extra",
+    "tiny-mpt",   "tiny-minicpm3",   "tiny-smallthinker", "tiny-hy-v3",    "tiny-grovemoe",   "tiny-apertus",
+    "tiny-afmoe", "tiny-exaone-moe", "tiny-cohere2moe",   "tiny-gemma3n",  "tiny-plm",        "tiny-plamo3",
+    "tiny-mimo2", "tiny-mellum"};
 
 Test(models_hostile, any_value_of_any_key_gives_a_model_or_an_error, .timeout = 240)
 {

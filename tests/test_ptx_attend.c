@@ -116,15 +116,10 @@ static void expect_near(const struct card *c, const struct batch *r, int row, co
 
 // ---- the cases
 
-static void check_arithmetic(struct heads h, const struct batch *r, bool halves)
+static void check_card(struct card *c, const struct batch *r)
 {
-    struct card *c = card_new(h, halves);
-    if (halves && !ptx_attend_takes_halves(&c->a, 80)) {
-        card_free(c);
-        return;
-    }
     spoil_free_slots(c, r);
-    float *one = by_rows(c, r, 1), *splits = by_rows(c, r, h.splits + 1), *two = by_rows(c, r, 2),
+    float *one = by_rows(c, r, 1), *splits = by_rows(c, r, c->h.splits + 1), *two = by_rows(c, r, 2),
           *tiles = by_tiles(c, r);
     expect_bits(c, r, one, splits, "splits on CTAs of their own");
     expect_bits(c, r, one, two, "splits on two CTAs");
@@ -136,6 +131,26 @@ static void check_arithmetic(struct heads h, const struct batch *r, bool halves)
     free(two);
     free(tiles);
     card_free(c);
+}
+
+static void check_arithmetic(struct heads h, const struct batch *r, bool halves)
+{
+    struct card *c = card_new(h, halves);
+    if (halves && !ptx_attend_takes_halves(&c->a, 80))
+        card_free(c);
+    else
+        check_card(c, r);
+}
+
+// With slopes of up to `size` by distance, floats alone.
+static void check_slopes(struct heads h, const struct batch *r, double size)
+{
+    struct card *c = card_new(h, false);
+    c->slopes = random_floats(&c->state, h.n, size);
+    c->slopes_at = to_card(c, c->slopes, h.n * sizeof(float));
+    c->a.slopes = true;
+    cr_expect(!ptx_attend_takes_halves(&c->a, 80));
+    check_card(c, r);
 }
 
 static void check(struct heads h, const struct batch *r)
@@ -197,6 +212,26 @@ Test(ptx_attend, a_row_has_the_same_bits_in_every_form)
     add_rows(&r, 0, 0, 1);
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         check(cases[i], &r);
+}
+
+// Heads in one block and in several, an odd number of them, a window, a soft cap and sinks.
+Test(ptx_attend, slopes_lower_the_scores_of_far_keys)
+{
+    static const struct heads cases[] = {
+        {4, 2, 64, 64, 0, 4, 0, F16},
+        {7, 1, 80, 80, 0, 4, 0, DT_BF16, DT_BF16, 0, false, false, 0},
+        {24, 2, 32, 32, 0, 4, 30, DT_Q8_0, DT_Q8_0, 10, false, false, 0},
+        {20, 1, 128, 16, 70, 2, 0, F16},
+        {2, 1, 10, 6, 0, 4, 0, F32},
+        {3, 1, 192, 128, 0, 4, 0, F16},
+    };
+    struct batch r = {0};
+    add_rows(&r, 1, 120, 10);
+    add_rows(&r, 0, 300, 2);
+    add_rows(&r, 2, 62, 3);
+    add_rows(&r, 0, 0, 1);
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        check_slopes(cases[i], &r, i % 2 ? 0.02 : 0.5);
 }
 
 // Positions at the borders of pages and splits: with 2 splits a split has 1, 2, 4, ... pages from 128, 256, ... on.
@@ -304,11 +339,13 @@ Test(ptx_attend, every_form_is_assembled_without_spills)
     static char text[TEXT];
     for (size_t i = 0; i < COUNT_OF(cases); i++)
         for (int form = PTX_ATTEND_ROWS; form <= PTX_ATTEND_TILES; form++)
-            for (int halves = 0; halves < 2; halves++) {
+            for (int kind = 0; kind < 3; kind++) { // floats, halves, floats with slopes
+                const bool halves = kind == 1;
                 struct card *c = card_new(cases[i], halves);
                 struct ptx p;
                 struct ptx_launch l;
                 c->a.form = form;
+                c->a.slopes = kind == 2;
                 ptx_start(&p, text, TEXT);
                 if (!halves || ptx_attend_takes_halves(&c->a, 80)) {
                     cr_assert_eq(ptx_emit_attend(&p, &c->a, &l, &c->err), 0, "%s", c->err.text);

@@ -125,6 +125,23 @@ static const struct golden floats[] = {
     {"arch/tiny-deepseek2-growth.gguf", FLOATS},
     {"arch/tiny-nemotron3.gguf", FLOATS},
     {"arch/tiny-nemotron3-latent.gguf", FLOATS},
+    {"arch/tiny-mpt.gguf", FLOATS},
+    {"arch/tiny-baichuan-7b.gguf", 1e-8},
+    {"arch/tiny-baichuan-13b.gguf", 1e-8},
+    {"arch/tiny-minicpm3.gguf", FLOATS},
+    {"arch/tiny-smallthinker.gguf", FLOATS},
+    {"arch/tiny-hy-v3.gguf", FLOATS},
+    {"arch/tiny-grovemoe.gguf", FLOATS},
+    {"arch/tiny-apertus.gguf", FLOATS},
+    {"arch/tiny-afmoe.gguf", FLOATS},
+    {"arch/tiny-exaone-moe.gguf", FLOATS},
+    {"arch/tiny-cohere2moe.gguf", FLOATS},
+    {"arch/tiny-maincoder.gguf", FLOATS},
+    {"arch/tiny-plm.gguf", FLOATS},
+    {"arch/tiny-plamo3.gguf", FLOATS},
+    {"arch/tiny-mimo2.gguf", FLOATS},
+    {"arch/tiny-mellum.gguf", FLOATS},
+    {"arch/tiny-gemma3n.gguf", FLOATS},
 #endif
 };
 
@@ -223,6 +240,22 @@ static const struct golden arch[] = {
     {"arch/minicpm-moe.gguf", FLOATS},
     {"more/minimax-m2-moe.gguf", FLOATS},
     {"more/nemotron_h_moe-dense.gguf", FLOATS},
+    {"arch/olmo-dense.gguf", FLOATS},
+    {"arch/bloom-dense.gguf", 1e-6},
+    {"arch/mpt-dense.gguf", 1e-6},
+    {"more/jais-dense.gguf", FLOATS},
+    {"more/refact-dense.gguf", FLOATS},
+    {"more/refact-moe.gguf", FLOATS},
+    {"more/baichuan-dense.gguf", FLOATS},
+    {"more/dbrx-moe.gguf", FLOATS},
+    {"more/minicpm3-dense.gguf", FLOATS},
+    {"more/grok-moe.gguf", FLOATS},
+    {"more/arctic-moe.gguf", FLOATS},
+    {"more/smallthinker-moe.gguf", FLOATS},
+    {"more/hy_v3-moe.gguf", FLOATS},
+    {"more/minimax-m3-moe.gguf", FLOATS},
+    {"more/grovemoe-moe.gguf", FLOATS},
+    {"more/plamo2-dense.gguf", FLOATS},
 #endif
 };
 
@@ -463,6 +496,18 @@ Test(ptx_machine, exact_attention_multiplies_floats)
         cr_expect((strstr(d.said.data, " attend_tiles,") != NULL) == exact, "%s", d.said.data);
         decode_close(&d);
     }
+}
+
+Test(ptx_machine, attention_with_slopes_multiplies_floats)
+{
+    char path[512];
+    if (!golden_path("arch/bloom-dense.gguf", path))
+        cr_skip_test("no golden data: set QUERN_SHARED");
+    struct decode d = decode_open("arch/bloom-dense.gguf", false, DT_F16, 64);
+    d.m->v->print(d.plan, &d.said);
+    cr_expect(!strstr(d.said.data, "attend_half"), "%s", d.said.data);
+    cr_expect(strstr(d.said.data, " attend,") && strstr(d.said.data, " attend_tiles,"), "%s", d.said.data);
+    decode_close(&d);
 }
 
 // Quantised caches need heads of at least 32: this golden model has 64. An element that is rounded differently changes

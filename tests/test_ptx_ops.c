@@ -248,7 +248,9 @@ static void check_element(struct ptx_elements e, enum op op, double scale)
         bool two = op == OP_ADD || op == OP_GLU;
         struct reference *l =
             reference_new(op, i % 2 ? ROWS_OUTPUTS : ROWS_TOKENS, w, (int64_t[]){w, two ? w : 0, 0}, scale);
-        if (op == OP_SCALE || op == OP_SOFTCAP)
+        if (op == OP_XIELU)
+            l->node.p.xielu = e.xielu;
+        else if (op == OP_SCALE || op == OP_SOFTCAP || op == OP_CLAMP)
             l->node.p.scale.factor = e.factor;
         else
             l->node.p.act.kind = e.act;
@@ -292,6 +294,26 @@ Test(ptx_ops, elements_are_those_of_the_law)
     check_element((struct ptx_elements){.op = PTX_SCALE, .factor = 0.3f}, OP_SCALE, 1);
     check_element((struct ptx_elements){.op = PTX_SOFTCAP, .factor = 30}, OP_SOFTCAP, 100);
     check_element((struct ptx_elements){.op = PTX_SOFTCAP, .factor = 50}, OP_SOFTCAP, 1);
+    check_element((struct ptx_elements){.op = PTX_CLAMP, .factor = 3}, OP_CLAMP, 5);
+    check_element((struct ptx_elements){.op = PTX_XIELU, .xielu = {1.3f, 0.8f, 0.5f, -1e-6f}}, OP_XIELU, 6);
+    check_element((struct ptx_elements){.op = PTX_XIELU, .xielu = {1.3f, 0.8f, 0.5f, -0.2f}}, OP_XIELU, 0.1);
+}
+
+Test(ptx_ops, a_gain_is_one_row_for_all_rows)
+{
+    for (uint32_t width = 7; width <= 516; width += 509) {
+        struct card *c = card_new(NULL, 0);
+        struct reference *l = reference_new(OP_GAIN, ROWS_TOKENS, width, (int64_t[]){width, 0, 0}, 3);
+        float gains[516];
+        for (uint32_t i = 0; i < width; i++)
+            gains[i] = (float)i / 100 - 2;
+        struct weight w = {.type = DT_F32, .ne = {width, 1, 1}, .data = gains, .row_bytes = width * sizeof(float)};
+        struct ptx_elements e = {.node = 7, .width = width, .op = PTX_GLU, .act = ACT_NONE, .b_one_row = true};
+        l->node.w[0] = &w;
+        arg(c, source(c, l, 0));
+        arg(c, to_card(c, gains, width * sizeof(float)));
+        finish(c, l, ptx_emit_elements(&c->p, &e, &c->launch, &c->err), 1e-6, "gain");
+    }
 }
 
 Test(ptx_ops, rows_that_want_logits_are_picked)
@@ -549,7 +571,7 @@ static void run_route(const struct ptx_route *r, uint32_t target, const struct r
 }
 
 // odd: some logits are no numbers, infinite, or -0; only that both kernels agree is checked then.
-static void check_route_of(enum route_kind kind, struct route_case k, bool ties, bool odd)
+static void check_route_of(enum route_kind kind, struct route_case k, bool ties, bool odd, int share)
 {
     const int experts = k.experts, used = k.used;
     struct reference *l =
@@ -570,6 +592,7 @@ static void check_route_of(enum route_kind kind, struct route_case k, bool ties,
     l->node.p.route.n_used = used;
     l->node.p.route.normalise = k.normalise;
     l->node.p.route.scale = 1.5f;
+    l->node.p.route.share = share;
     struct ptx_route r = {.node = 7,
                           .rows = ROWS_TOKENS,
                           .experts = (uint32_t)experts,
@@ -579,7 +602,8 @@ static void check_route_of(enum route_kind kind, struct route_case k, bool ties,
                           .scale = 1.5f,
                           .bias = k.bias,
                           .groups = (uint32_t)k.groups,
-                          .groups_used = (uint32_t)k.groups_used};
+                          .groups_used = (uint32_t)k.groups_used,
+                          .share = (uint32_t)share};
     size_t n = (size_t)(2 * used * ROWS);
     float *got = malloc(n * sizeof(*got)), *again = malloc(n * sizeof(*got)), *want = l->values[SRC_MAX];
     run_route(&r, 75, l, bias, got);
@@ -600,8 +624,8 @@ static void check_route_of(enum route_kind kind, struct route_case k, bool ties,
 
 static void check_route(enum route_kind kind, struct route_case k, bool ties)
 {
-    check_route_of(kind, k, ties, false);
-    check_route_of(kind, k, ties, true);
+    check_route_of(kind, k, ties, false, 0);
+    check_route_of(kind, k, ties, true, 0);
 }
 
 Test(ptx_ops, experts_are_chosen_as_by_the_law)
@@ -625,6 +649,17 @@ Test(ptx_ops, experts_are_chosen_by_biases_and_groups_as_by_the_law)
             check_route(kind, (struct route_case){256, 8, true, true, 8, 4}, ties);
             check_route(kind, (struct route_case){99, 6, true, true, 33, 33}, ties);
             check_route(kind, (struct route_case){105, 3, false, true, 35, 2}, ties);
+        }
+}
+
+Test(ptx_ops, experts_that_share_one_take_its_number_as_by_the_law)
+{
+    for (int kind = ROUTE_SOFTMAX; kind <= ROUTE_SIGMOID; kind++)
+        for (int odd = 0; odd < 2; odd++) {
+            check_route_of(kind, (struct route_case){8, 4, true, false, 0, 0}, odd, odd, 2);
+            check_route_of(kind, (struct route_case){128, 8, true, false, 0, 0}, !odd, odd, 2);
+            check_route_of(kind, (struct route_case){600, 3, false, false, 0, 0}, false, odd, 5);
+            check_route_of(kind, (struct route_case){12, 5, true, true, 0, 0}, false, odd, 3);
         }
 }
 
@@ -723,8 +758,8 @@ Test(ptx_ops, sizes_that_cannot_be_are_refused)
     kv.type = DT_Q6_K;
     cr_expect(ptx_emit_kv_write(&c->p, &(struct ptx_kv_write){7, 1, kv}, &c->launch, &c->err) < 0);
     cr_expect(ptx_emit_rope(&c->p, &(struct ptx_rope){7, 0, 8, 4, 3, 0}, &c->launch, &c->err) < 0);
-    cr_expect(
-        ptx_emit_route(&c->p, &(struct ptx_route){7, 0, 2, 3, 0, false, 1, false, 0, 0, 75}, &c->launch, &c->err) < 0);
+    cr_expect(ptx_emit_route(&c->p, &(struct ptx_route){7, 0, 2, 3, 0, false, 1, false, 0, 0, 0, 75}, &c->launch,
+                             &c->err) < 0);
     cr_expect(ptx_emit_top(&c->p, &(struct ptx_top){7, 1000, 3, false}, &c->launch, &c->err) < 0);
     cr_expect(ptx_emit_top(&c->p, &(struct ptx_top){7, 1000, 512, false}, &c->launch, &c->err) < 0);
     cr_expect(ptx_emit_top(&c->p, &(struct ptx_top){7, 1000, 64, true}, &c->launch, &c->err) < 0);

@@ -371,6 +371,50 @@ Test(ref, add_scale_and_softcap)
     }
 }
 
+Test(ref, clamp_and_gain)
+{
+    enum { N = 100 };
+    const float *a = rig_noises(&r, N, 50), *gains = rig_noises(&r, N, 3);
+    struct tensor *within = graph_clamp(r.graph, "within", rig_rows(&r, "a", 1, N, a), 20);
+    struct tensor *y = graph_gain(r.graph, "y", within, rig_weight(&r, DT_F32, N, 1, 1, gains));
+    const float *out = rig_eval(&r, y, 1, NULL);
+    for (int i = 0; i < N; i++)
+        EXPECT_ROUNDED(out[i], (long double)(a[i] > 20 ? 20 : a[i] < -20 ? -20 : a[i]) * gains[i], 60, "gain", i);
+}
+
+Test(ref, clamp_keeps_a_nan)
+{
+    struct tensor *x = rig_rows(&r, "x", 1, 3, (float[]){NAN, INFINITY, -INFINITY});
+    float *y = rig_eval(&r, graph_clamp(r.graph, "y", x, 2), 1, NULL);
+    cr_expect(isnan(y[0]) && y[1] == 2 && y[2] == -2);
+}
+
+Test(ref, xielu)
+{
+    const struct xielu_params p = {1.3f, 0.8f, 0.5f, -1e-3f};
+    const float x[] = {-30, -2, -1e-2f, -1e-4f, 0, 1e-3f, 3, NAN};
+    float *y = rig_eval(&r, graph_xielu(r.graph, "y", rig_rows(&r, "x", 1, 8, x), p), 1, NULL);
+    for (int i = 0; i < 7; i++) {
+        const long double v = x[i], near = v < p.eps ? v : p.eps;
+        EXPECT_ROUNDED(y[i], (v > 0 ? p.alpha_p * v * v : p.alpha_n * (expm1l(near) - v)) + p.beta * v, 0, "xielu", i);
+    }
+    cr_expect(isnan(y[7]));
+}
+
+Test(ref, a_limit_of_nothing_is_refused)
+{
+    struct tensor *x = rig_rows(&r, "x", 1, 3, (float[]){1, 2, 3});
+    cr_expect_null(graph_clamp(r.graph, "y", x, 0));
+    cr_expect(strstr(r.graph->fault.text, "y: limit of 0 is out of range"), "%s", r.graph->fault.text);
+}
+
+Test(ref, gains_of_other_columns_are_refused)
+{
+    struct tensor *x = rig_rows(&r, "x", 1, 3, (float[]){1, 2, 3});
+    cr_expect_null(graph_gain(r.graph, "y", x, rig_weight(&r, DT_F32, 2, 1, 1, (float[]){1, 2})));
+    cr_expect(strstr(r.graph->fault.text, "(2), wanted are 3 elements"), "%s", r.graph->fault.text);
+}
+
 // ---- Mixture of experts
 
 // Makes the experts' weights visible as a dense row, 0 for experts that are not chosen: the matrix of each expert

@@ -16,12 +16,14 @@ struct shape {
     enum dtype kv_type[2];
     float sinks; // their size, 0: none
     bool chunked, both_ways;
+    float slopes; // the size of the slopes by distance, 0: none
 };
-static const struct shape plain = {4, 2, 16, 8, 0.25f, 0, 0, {DT_F32, DT_F32}, 0, false, false};
+static const struct shape plain = {4, 2, 16, 8, 0.25f, 0, 0, {DT_F32, DT_F32}, 0, false, false, 0};
 
 static struct rig r;
 static struct shape shape;
 static float *sinks;     // [n_head]
+static float *slopes;    // [n_head]
 static float *q, *k, *v; // a row for each position of each sequence, sequences one after another
 static struct tensor *attention;
 static int32_t pages[SEQS][STRIDE];
@@ -60,11 +62,18 @@ static void compile(int max_rows)
         graph_kv_write(g, "kw", rig_rows(&r, "k", rows, shape.n_head_kv * shape.dim_k, k), layer, KV_KEY);
     struct tensor *tv =
         graph_kv_write(g, "vw", rig_rows(&r, "v", rows, shape.n_head_kv * shape.dim_v, v), layer, KV_VALUE);
-    struct attention_params p = {shape.n_head, shape.scale,   shape.softcap,  shape.window,
-                                 NULL,         shape.chunked, shape.both_ways};
+    struct attention_params p = {.n_head = shape.n_head,
+                                 .scale = shape.scale,
+                                 .softcap = shape.softcap,
+                                 .window = shape.window,
+                                 .chunked = shape.chunked,
+                                 .both_ways = shape.both_ways};
     sinks = rig_noises(&r, shape.n_head, shape.sinks);
     if (shape.sinks != 0)
         p.sinks = rig_weight(&r, DT_F32, shape.n_head, 1, 1, sinks);
+    slopes = rig_noises(&r, shape.n_head, shape.slopes);
+    if (shape.slopes != 0)
+        p.slopes = rig_weight(&r, DT_F32, shape.n_head, 1, 1, slopes);
     attention = graph_attention(g, "y", tq, tk, tv, p);
     cr_assert_not_null(attention, "%s", g->fault.text);
     rig_compile(&r, attention, max_rows, PAGES);
@@ -126,6 +135,7 @@ static void check_head(int seq, int position, int head)
         s *= shape.scale;
         if (shape.softcap > 0)
             s = shape.softcap * tanhl(s / shape.softcap);
+        s -= (long double)slopes[head] * (position - p);
         long double weight = expl(s); // long double needs no greatest score
         total += weight;
         stored(KV_VALUE, seq, p, kv_head, row);
@@ -174,12 +184,12 @@ TestSuite(ref_attention, .timeout = 120);
 
 Test(ref_attention, both_ways_over_several_pages_and_sequences)
 {
-    check_both_ways((struct shape){4, 2, 16, 8, 0.25f, 0, 0, {DT_F32, DT_F32}, 0, false, true});
+    check_both_ways((struct shape){4, 2, 16, 8, 0.25f, 0, 0, {DT_F32, DT_F32}, 0, false, true, 0});
 }
 Test(ref_attention, both_ways_through_a_window)
 {
-    check_both_ways((struct shape){4, 2, 16, 8, 0.25f, 0, 20, {DT_F32, DT_F32}, 0, false, true});
-    check_both_ways((struct shape){4, 4, 16, 8, 0.25f, 0, 129, {DT_F32, DT_F32}, 0, false, true});
+    check_both_ways((struct shape){4, 2, 16, 8, 0.25f, 0, 20, {DT_F32, DT_F32}, 0, false, true, 0});
+    check_both_ways((struct shape){4, 4, 16, 8, 0.25f, 0, 129, {DT_F32, DT_F32}, 0, false, true, 0});
 }
 
 Test(ref_attention, causal_over_several_pages_and_sequences)
@@ -188,53 +198,59 @@ Test(ref_attention, causal_over_several_pages_and_sequences)
 }
 Test(ref_attention, one_kv_head_serves_all_queries)
 {
-    check_shape((struct shape){6, 1, 8, 8, 0.3f, 0, 0, {DT_F32, DT_F32}, 0, false, false});
+    check_shape((struct shape){6, 1, 8, 8, 0.3f, 0, 0, {DT_F32, DT_F32}, 0, false, false, 0});
 }
 Test(ref_attention, one_kv_head_a_query_head)
 {
-    check_shape((struct shape){3, 3, 5, 7, 0.3f, 0, 0, {DT_F32, DT_F32}, 0, false, false});
+    check_shape((struct shape){3, 3, 5, 7, 0.3f, 0, 0, {DT_F32, DT_F32}, 0, false, false, 0});
 }
 Test(ref_attention, softcap)
 {
-    check_shape((struct shape){4, 2, 16, 8, 1.5f, 5, 0, {DT_F32, DT_F32}, 0, false, false});
+    check_shape((struct shape){4, 2, 16, 8, 1.5f, 5, 0, {DT_F32, DT_F32}, 0, false, false, 0});
 }
 Test(ref_attention, window_within_a_page)
 {
-    check_shape((struct shape){4, 2, 16, 8, 0.25f, 0, 10, {DT_F32, DT_F32}, 0, false, false});
+    check_shape((struct shape){4, 2, 16, 8, 0.25f, 0, 10, {DT_F32, DT_F32}, 0, false, false, 0});
 }
 Test(ref_attention, window_over_pages)
 {
-    check_shape((struct shape){4, 2, 16, 8, 0.25f, 0, 100, {DT_F32, DT_F32}, 0, false, false});
+    check_shape((struct shape){4, 2, 16, 8, 0.25f, 0, 100, {DT_F32, DT_F32}, 0, false, false, 0});
 }
 Test(ref_attention, window_of_just_a_page)
 {
-    check_shape((struct shape){4, 2, 16, 8, 0.25f, 0, KV_PAGE, {DT_F32, DT_F32}, 0, false, false});
+    check_shape((struct shape){4, 2, 16, 8, 0.25f, 0, KV_PAGE, {DT_F32, DT_F32}, 0, false, false, 0});
 }
 Test(ref_attention, window_longer_than_the_text_is_none)
 {
-    check_shape((struct shape){4, 2, 16, 8, 0.25f, 0, 100000, {DT_F32, DT_F32}, 0, false, false});
+    check_shape((struct shape){4, 2, 16, 8, 0.25f, 0, 100000, {DT_F32, DT_F32}, 0, false, false, 0});
 }
 Test(ref_attention, scores_that_would_overflow_an_exponential)
 {
-    check_shape((struct shape){4, 2, 16, 8, 50, 0, 0, {DT_F32, DT_F32}, 0, false, false});
+    check_shape((struct shape){4, 2, 16, 8, 50, 0, 0, {DT_F32, DT_F32}, 0, false, false, 0});
 }
 
 Test(ref_attention, sinks)
 {
-    check_shape((struct shape){4, 2, 16, 8, 0.25f, 0, 0, {DT_F32, DT_F32}, 3, false, false});
-    check_shape((struct shape){4, 2, 16, 8, 0.25f, 5, 10, {DT_F32, DT_F32}, 20, false, false});
+    check_shape((struct shape){4, 2, 16, 8, 0.25f, 0, 0, {DT_F32, DT_F32}, 3, false, false, 0});
+    check_shape((struct shape){4, 2, 16, 8, 0.25f, 5, 10, {DT_F32, DT_F32}, 20, false, false, 0});
+}
+
+Test(ref_attention, slopes_by_distance)
+{
+    check_shape((struct shape){4, 2, 16, 8, 0.25f, 0, 0, {DT_F32, DT_F32}, 0, false, false, 0.5f});
+    check_shape((struct shape){4, 1, 16, 8, 0.25f, 5, 100, {DT_F32, DT_F16}, 3, false, false, 0.05f});
 }
 
 Test(ref_attention, chunks)
 {
-    check_shape((struct shape){4, 2, 16, 8, 0.25f, 0, 30, {DT_F32, DT_F32}, 0, true, false});
-    check_shape((struct shape){4, 2, 16, 8, 0.25f, 0, 64, {DT_F32, DT_F32}, 2, true, false});
+    check_shape((struct shape){4, 2, 16, 8, 0.25f, 0, 30, {DT_F32, DT_F32}, 0, true, false, 0});
+    check_shape((struct shape){4, 2, 16, 8, 0.25f, 0, 64, {DT_F32, DT_F32}, 2, true, false, 0});
 }
 
 #define KV_TYPE(KEY, VALUE)                                                                                            \
     Test(ref_attention, cache_of_##KEY##_and_##VALUE)                                                                  \
     {                                                                                                                  \
-        check_shape((struct shape){4, 2, 64, 32, 0.125f, 0, 0, {DT_##KEY, DT_##VALUE}, 0, false, false});              \
+        check_shape((struct shape){4, 2, 64, 32, 0.125f, 0, 0, {DT_##KEY, DT_##VALUE}, 0, false, false, 0});           \
     }
 KV_TYPE(F16, F16)
 KV_TYPE(BF16, BF16)
@@ -261,7 +277,7 @@ Test(ref_attention, a_window_of_one_sees_itself_alone)
 
 Test(ref_attention, queries_of_zero_take_the_mean_of_what_they_see)
 {
-    struct shape s = {1, 1, 4, 1, 1, 0, 3, {DT_F32, DT_F32}, 0, false, false};
+    struct shape s = {1, 1, 4, 1, 1, 0, 3, {DT_F32, DT_F32}, 0, false, false, 0};
     start(s);
     memset(q, 0, LENGTH * 4 * sizeof(float));
     for (int p = 0; p < LENGTH; p++)
@@ -277,7 +293,7 @@ Test(ref_attention, queries_of_zero_take_the_mean_of_what_they_see)
 
 Test(ref_attention, query_heads_share_kv_heads_in_groups_of_neighbours)
 {
-    struct shape s = {6, 3, 4, 1, 1, 0, 0, {DT_F32, DT_F32}, 0, false, false};
+    struct shape s = {6, 3, 4, 1, 1, 0, 0, {DT_F32, DT_F32}, 0, false, false, 0};
     start(s);
     for (int p = 0; p < LENGTH; p++)
         for (int h = 0; h < 3; h++)

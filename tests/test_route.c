@@ -9,6 +9,7 @@ struct route_case {
     float scale;
     const float *bias;
     int n_group, n_group_used;
+    int share; // 0: each expert is one
 };
 
 // Replaces the scores of experts of groups that are not used.
@@ -63,7 +64,10 @@ static void expect_route(const struct route_case *c, const float *logits, double
                 best = i;
         }
         ids[j] = best;
-        double l = (double)logits[best];
+    }
+    for (int j = 0; j < c->n_used; j++) {
+        ids[j] /= MAX(c->share, 1);
+        double l = (double)logits[ids[j]];
         weights[j] = c->kind == ROUTE_SOFTMAX ? exp(l - top) / total : 1 / (1 + exp(-l));
         used += weights[j];
     }
@@ -85,6 +89,7 @@ static void check_route(const struct route_case *c, const float *logits)
                            .bias = c->bias,
                            .n_group = c->n_group,
                            .n_group_used = c->n_group_used,
+                           .share = c->share,
                            .scratch = floats_of(scratch)};
     expect_route(c, logits, want, want_ids);
     EACH_LEVEL (k) {
@@ -113,6 +118,7 @@ Test(route, route_takes_the_greatest_and_the_lower_id_on_a_tie)
                                .normalise = round / 2 % 2,
                                .scale = round % 5 ? 1.0f : 2.5f};
         c.n_used = 1 + random_below(&r, MIN(c.n_expert, 24));
+        c.share = round % 6 == 5 ? 1 + random_below(&r, 4) : 0;
         struct guarded logits = random_floats(&r, c.n_expert, round % 3 ? 3 : 30);
         for (int i = 0; round % 7 == 0 && i < c.n_expert; i++)
             floats_of(logits)[i] = rintf(floats_of(logits)[i]); // ties

@@ -246,44 +246,64 @@ static float greatest(struct lanes x)
     return a < b ? b : a;
 }
 
-INLINE vec score_of(const struct attention_args *a, vec product)
+// The numbers 0 to LANES - 1.
+static const int32_t counting[LANES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
+INLINE veci counted(int p)
 {
-    vec s = product * a->scale;
-    return a->softcap > 0 ? a->softcap * vec_tanh(s / a->softcap) : s;
+    veci i;
+    memcpy(&i, counting + p * VEC, sizeof(i));
+    return i;
+}
+
+// What turns the dot products of a query into scores. Slot 0 is at the position `from` behind the query's own, which is
+// 0 or less.
+struct scoring {
+    const struct attention_args *a;
+    float slope; // 0: scores do not depend on the distance
+    int32_t from;
+};
+
+// The scores of the products of the slots from `slot` on. A slope changes nothing of the others' arithmetic: it is added
+// last, by an fma.
+INLINE vec score_of(const struct scoring *s, vec product, int slot, int p)
+{
+    vec score = product * s->a->scale;
+    score = s->a->softcap > 0 ? s->a->softcap * vec_tanh(score / s->a->softcap) : score;
+    if (s->slope == 0)
+        return score;
+    return vec_fma(vec_all(s->slope), veci_to_vec(counted(p) + (slot + s->from)), score);
 }
 
 // Scales the LANES dot products around `slot`, which is an end of the range [lo, hi). Slots outside of the range
 // become -infinity. *most: running maxima.
-static void scale_edge(const struct attention_args *a, float *scores, int slot, int lo, int hi, struct lanes *most)
+static void scale_edge(const struct scoring *how, float *scores, int slot, int lo, int hi, struct lanes *most)
 {
-    static const int32_t counting[LANES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     int first = slot / LANES * LANES;
     UNROLL_FOR (int p = 0; p < PARTS; p++) {
         float *at = scores + first + p * VEC;
-        veci i;
-        memcpy(&i, counting + p * VEC, sizeof(i));
-        i += first;
-        vec s = vec_select((i >= lo) & (i < hi), score_of(a, vec_load(at)), vec_all(-INFINITY));
+        const veci i = counted(p) + first;
+        vec s = vec_select((i >= lo) & (i < hi), score_of(how, vec_load(at), first, p), vec_all(-INFINITY));
         vec_store(at, s);
         most->part[p] = vec_at_least(most->part[p], s);
     }
 }
 
-// Turns the dot products in the slots [lo, hi) into scores: scaled, and capped if there is a softcap. Slots that fill
-// up the range to whole LANES become -infinity. Returns the maximum score.
-static float scale_scores(const struct attention_args *a, float *scores, int lo, int hi)
+// Turns the dot products in the slots [lo, hi) into scores: scaled, capped if there is a softcap, and with the slope of
+// their distance added. Slots that fill up the range to whole LANES become -infinity. Returns the maximum score.
+INLINE float scale_range(const struct scoring *how, float *scores, int lo, int hi)
 {
     struct lanes even, odd; // two independent chains of maxima, which swap names in every turn
     for (int p = 0; p < PARTS; p++)
         even.part[p] = odd.part[p] = vec_all(-INFINITY);
     int begin = padded(lo), end = hi / LANES * LANES;
     if (lo < begin)
-        scale_edge(a, scores, lo, lo, hi, &even);
+        scale_edge(how, scores, lo, lo, hi, &even);
     if (end < hi && begin <= end)
-        scale_edge(a, scores, end, lo, hi, &odd);
+        scale_edge(how, scores, end, lo, hi, &odd);
     for (int i = begin; i < end; i += LANES) {
         UNROLL_FOR (int p = 0; p < PARTS; p++) {
-            vec s = score_of(a, vec_load(scores + i + p * VEC));
+            vec s = score_of(how, vec_load(scores + i + p * VEC), i, p);
             vec_store(scores + i + p * VEC, s);
             vec most = vec_at_least(even.part[p], s);
             even.part[p] = odd.part[p];
@@ -293,6 +313,14 @@ static float scale_scores(const struct attention_args *a, float *scores, int lo,
     UNROLL_FOR (int p = 0; p < PARTS; p++)
         even.part[p] = vec_at_least(even.part[p], odd.part[p]);
     return greatest(even);
+}
+
+// The same, compiled by itself for queries without a slope. from: the position of slot 0 minus that of the query.
+static float scale_scores(const struct attention_args *a, float *scores, int lo, int hi, float slope, int32_t from)
+{
+    if (slope == 0)
+        return scale_range(&(struct scoring){a, 0, 0}, scores, lo, hi);
+    return scale_range(&(struct scoring){a, slope, from}, scores, lo, hi);
 }
 
 // Replaces the scores in the slots [begin, end) by e^(score - top) and returns their sum. Prefetches the scores of

@@ -172,7 +172,8 @@ static void do_route(const struct item *it, const struct tensor *n)
     _Static_assert(2 * SCORED_EXPERTS_MAX * sizeof(float) <= SCRATCH_BYTES, "the scores of experts fit the scratch");
     const struct route_args a = {n->p.route.kind,      (int)n->src[0]->width,   n->p.route.n_used,
                                  n->p.route.normalise, n->p.route.scale,        n->w[0] ? n->w[0]->data : NULL,
-                                 n->p.route.n_group,   n->p.route.n_group_used, (float *)it->local};
+                                 n->p.route.n_group,   n->p.route.n_group_used, (float *)it->local,
+                                 n->p.route.share};
     for (int row = it->row0; row < it->row1; row++) {
         float *y = at(it, n, row, 0);
         if (a.kind == ROUTE_EACH)
@@ -213,9 +214,17 @@ static void do_element(const struct item *it, const struct tensor *n)
             k->act(n->p.act.kind, x, y, m);
         else if (n->op == OP_SCALE)
             k->scale(x, n->p.scale.factor, y, m);
+        else if (n->op == OP_XIELU)
+            k->xielu(&n->p.xielu, x, y, m);
         else
-            k->softcap(x, n->p.scale.factor, y, m);
+            (n->op == OP_CLAMP ? k->clamp : k->softcap)(x, n->p.scale.factor, y, m);
     }
+}
+
+static void do_gain(const struct item *it, const struct tensor *n)
+{
+    for (int row = it->row0; row < it->row1; row++)
+        it->run->k->glu(ACT_NONE, at(it, n->src[0], row, 0), n->w[0]->data, at(it, n, row, 0), n->width);
 }
 
 static void do_rope(const struct item *it, const struct tensor *n)
@@ -273,12 +282,17 @@ struct row_pointers {
     int n;
 };
 
+// How many pointers to rows of each kind there is room for.
+static int rows_most(const struct run *r)
+{
+    return MAX(r->plan->options.max_tokens, r->plan->options.max_outputs);
+}
+
 static struct row_pointers empty_rows(const struct item *it)
 {
     const struct plan *p = it->run->plan;
     void *memory = it->local + p->pointers_at;
-    int cap = MAX(p->options.max_tokens, p->options.max_outputs);
-    return (struct row_pointers){.x = memory, .y = (float **)memory + cap};
+    return (struct row_pointers){.x = memory, .y = (float **)memory + rows_most(it->run)};
 }
 
 // The arguments of the product of `rows` with the item's columns of one matrix of w. q8: activations are in 8 bits.
@@ -346,11 +360,26 @@ static int expert_of(const struct item *it, const struct tensor *n, int choice)
     return share_expert(n, rows_of(it->run, n->rows), expert_ids(it, n, 0), stride, choice);
 }
 
+// The item's columns of one expert's product, of the rows that were gathered.
+static void multiply_expert(const struct item *it, const struct tensor *n, int expert, struct row_pointers rows)
+{
+    if (!rows.n)
+        return;
+    const bool q8 = n->src[0]->op == OP_QUANTIZE;
+    struct matmul_args a = matmul_of(it, n->w[0], expert, rows, q8);
+    multiply(it->run, &a, q8);
+    for (int j = 0; n->w[0]->scale && j < rows.n; j++)
+        it->run->k->scale(rows.y[j], n->w[0]->scale[expert], rows.y[j], a.n_rows);
+    const float *bias = n->w[1] ? (const float *)weight_row(n->w[1], expert) + it->col0 : NULL;
+    for (int j = 0; bias && j < rows.n; j++)
+        it->run->k->add(rows.y[j], bias, rows.y[j], a.n_rows);
+}
+
 // The item's columns of one expert's product, for the rows of the step that chose the expert. A row chooses an expert
-// at most once.
+// at most once, unless experts share one: then there may be more places than pointers, and they are multiplied in parts.
 static void do_expert_matmul(const struct item *it, const struct tensor *n)
 {
-    bool q8 = n->src[0]->op == OP_QUANTIZE;
+    const bool q8 = n->src[0]->op == OP_QUANTIZE;
     int used = n->p.expert.n_used, expert = expert_of(it, n, it->choice);
     if (expert < 0)
         return;
@@ -362,19 +391,15 @@ static void do_expert_matmul(const struct item *it, const struct tensor *n)
         for (int j = 0; j < used; j++) {
             if (ids[j] != expert)
                 continue;
+            if (rows.n == rows_most(it->run)) {
+                multiply_expert(it, n, expert, rows);
+                rows.n = 0;
+            }
             rows.x[rows.n] = (const uint8_t *)row_at(it, n->src[0], row) + (size_t)j * x_bytes;
             rows.y[rows.n++] = at(it, n, row, j * n->w[0]->ne[1] + it->col0);
         }
     }
-    if (!rows.n)
-        return;
-    struct matmul_args a = matmul_of(it, n->w[0], expert, rows, q8);
-    multiply(it->run, &a, q8);
-    for (int j = 0; n->w[0]->scale && j < rows.n; j++)
-        it->run->k->scale(rows.y[j], n->w[0]->scale[expert], rows.y[j], a.n_rows);
-    const float *bias = n->w[1] ? (const float *)weight_row(n->w[1], expert) + it->col0 : NULL;
-    for (int j = 0; bias && j < rows.n; j++)
-        it->run->k->add(rows.y[j], bias, rows.y[j], a.n_rows);
+    multiply_expert(it, n, expert, rows);
 }
 
 static void do_attention(const struct item *it, const struct tensor *n)
@@ -406,6 +431,7 @@ static void do_attention(const struct item *it, const struct tensor *n)
         .both_ways = n->p.attn.both_ways,
         .end = n->p.attn.both_ways ? step_end(s, it->row1 - 1) : 0,
         .sinks = n->w[0] ? (const float *)n->w[0]->data + kv_head * group : NULL,
+        .slopes = n->w[1] ? (const float *)n->w[1]->data + kv_head * group : NULL,
         .positions = s->positions + it->row0,
         .seqs = s->seqs + it->row0,
         .pages = s->pages,
@@ -430,6 +456,8 @@ static void do_attention(const struct item *it, const struct tensor *n)
 #define do_add do_element
 #define do_scale do_element
 #define do_softcap do_element
+#define do_clamp do_element
+#define do_xielu do_element
 
 // Every operation of op.def has its kernel here: where one has no function do_NAME, this does not compile.
 typedef void do_fn(const struct item *it, const struct tensor *n);

@@ -297,7 +297,7 @@ static inline int row_of_cut(const struct row_cut *cut, int group, int i)
 //
 // Positions are divided into spans of ATTENTION_SPAN, counted from position 0. For each span, over the keys that the
 // row sees:
-//   s = scale * q.k, where q.k is summed in lanes over dim_k; m = max s
+//   s = scale * q.k, where q.k is summed in lanes over dim_k, capped, plus slope * (j - position); m = max s
 //   p = exp(s - m), or 0 if s - m < -87
 //   l = sum of p, in lane position % LANES
 //   o = sum of p * v, one fma after another in order of position
@@ -318,6 +318,7 @@ struct attention_args {
     bool chunked, both_ways;  // see attention_params
     int end;                  // positions of the last row's sequence, for attention both ways
     const float *sinks;       // [n_head], or NULL
+    const float *slopes;      // [n_head], or NULL: none
     const int32_t *positions; // [n_rows]
     const int32_t *seqs;      // [n_rows]
     const int32_t *pages;     // [.][pages_stride]
@@ -407,6 +408,7 @@ struct route_args {
     const float *bias;         // [n_expert], or NULL
     int n_group, n_group_used; // 0: no groups
     float *scratch;            // with a bias or groups: room for 2 * n_expert
+    int share;                 // so many neighbouring ids become one; 0: each is one
 };
 
 struct kernels {
@@ -422,6 +424,8 @@ struct kernels {
     void (*add)(const float *a, const float *b, float *y, int64_t n);
     void (*scale)(const float *x, float factor, float *y, int64_t n);
     void (*softcap)(const float *x, float cap, float *y, int64_t n);
+    void (*clamp)(const float *x, float limit, float *y, int64_t n);
+    void (*xielu)(const struct xielu_params *p, const float *x, float *y, int64_t n);
     void (*rope)(const float *x, const float *table, int64_t n_pairs, int64_t head_dim, int64_t n_heads,
                  enum rope_layout layout, float *y);
     void (*route)(const struct route_args *a, const float *logits, float *weights, int32_t *ids);

@@ -37,14 +37,15 @@ enum { ITEM_BY_ROW = 3 << 16, ITEM_STREAMS = 1 << 20 };
 #define TABLE(title, q8, tiles, quantize, put, bytes, way, by_row)                                                     \
     {                                                                                                                  \
         .name = title, .norm = ISA_FN(norm), .act = ISA_FN(act), .glu = ISA_FN(glu), .add = ISA_FN(add),               \
-        .scale = ISA_FN(scale), .softcap = ISA_FN(softcap), .rope = ISA_FN(rope), .route = ISA_FN(route),              \
-        .quantize_q8 = ISA_FN(quantize_q8), .quantize_q8_columns = ISA_FN(quantize_q8_columns),                        \
-        .quantize_q8_tiles = quantize, .put_q8_tiles = put, .tiles_bytes = bytes, .combine = ISA_FN(combine),          \
-        .encode = ISA_FN(encode_table), .decode = ISA_FN(decode_table), .quantize_blocks = ISA_FN(quantize_blocks),    \
-        .quantize_k = ISA_FN(quantize_k), .quantize_grid = ISA_FN(quantize_grid), .attention = ISA_FN(attention),      \
-        .short_conv = ISA_FN(short_conv), .delta_rule = ISA_FN(delta_rule), .selective_scan = ISA_FN(selective_scan),  \
-        .matmul_q8 = q8, .matmul_f32 = ISA_FN(matmul_f32_table), .in_tiles = tiles, .reading = way,                    \
-        .floats_by_row = by_row, .item_weights = (way) == READING_BY_ROW ? ITEM_BY_ROW : ITEM_STREAMS,                 \
+        .scale = ISA_FN(scale), .softcap = ISA_FN(softcap), .clamp = ISA_FN(clamp), .xielu = ISA_FN(xielu),            \
+        .rope = ISA_FN(rope), .route = ISA_FN(route), .quantize_q8 = ISA_FN(quantize_q8),                              \
+        .quantize_q8_columns = ISA_FN(quantize_q8_columns), .quantize_q8_tiles = quantize, .put_q8_tiles = put,        \
+        .tiles_bytes = bytes, .combine = ISA_FN(combine), .encode = ISA_FN(encode_table),                              \
+        .decode = ISA_FN(decode_table), .quantize_blocks = ISA_FN(quantize_blocks), .quantize_k = ISA_FN(quantize_k),  \
+        .quantize_grid = ISA_FN(quantize_grid), .attention = ISA_FN(attention), .short_conv = ISA_FN(short_conv),      \
+        .delta_rule = ISA_FN(delta_rule), .selective_scan = ISA_FN(selective_scan), .matmul_q8 = q8,                   \
+        .matmul_f32 = ISA_FN(matmul_f32_table), .in_tiles = tiles, .reading = way, .floats_by_row = by_row,            \
+        .item_weights = (way) == READING_BY_ROW ? ITEM_BY_ROW : ITEM_STREAMS,                                          \
     }
 
 const struct kernels ISA_FN(kernels) = TABLE(STRING(QUERN_ISA), ISA_FN(matmul_q8_table), ISA_FN(IN_TILES),

@@ -65,6 +65,8 @@ void ISA_FN(glu)(enum act_kind kind, const float *gate, const float *up, float *
 void ISA_FN(add)(const float *a, const float *b, float *y, int64_t n);
 void ISA_FN(scale)(const float *x, float factor, float *y, int64_t n);
 void ISA_FN(softcap)(const float *x, float cap, float *y, int64_t n);
+void ISA_FN(clamp)(const float *x, float limit, float *y, int64_t n);
+void ISA_FN(xielu)(const struct xielu_params *p, const float *x, float *y, int64_t n);
 void ISA_FN(rope)(const float *x, const float *table, int64_t n_pairs, int64_t head_dim, int64_t n_heads,
                   enum rope_layout layout, float *y);
 void ISA_FN(route)(const struct route_args *a, const float *logits, float *weights, int32_t *ids);

@@ -82,7 +82,7 @@ static int alloc_scratch(struct plan *p, struct error *err)
         if (g->nodes[i]->op == OP_SELECTIVE_SCAN)
             state = MAX(state, (int64_t)g->nodes[i]->p.scan.n_state);
         if (g->nodes[i]->op == OP_ROUTE) // weights, scores, and the scores of groups
-            sums = MAX(sums, 3 * route_experts(g->nodes[i]));
+            sums = MAX(sums, 3 * route_choices(g->nodes[i]));
         if (g->nodes[i]->w[0])
             row = MAX(row, g->nodes[i]->w[0]->ne[0]);
     }

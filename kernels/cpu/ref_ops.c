@@ -175,19 +175,21 @@ static void do_kv_write(const struct ref_run *r, const struct tensor *n)
 struct query {
     const struct tensor *n;
     const float *q;
-    int seq, head_kv;
+    int seq, position, head_kv;
     struct seen_positions seen;
     double sink; // -INFINITY: none
+    double slope;
 };
 
-// s = scale q.k, then softcap tanh(s / softcap) (Gemma 2, arXiv 2408.00118)
+// s = scale q.k, then softcap tanh(s / softcap) (Gemma 2, arXiv 2408.00118), then s + slope (j - position) (ALiBi: Press
+// et al. 2021, arXiv 2108.12409).
 static double score(const struct ref_run *r, const struct query *q, int position)
 {
     int dim = q->n->p.attn.dim_k;
     const uint8_t *key = kv_at(r, q->n->p.attn.layer, KV_KEY, q->seq, position, q->head_kv);
     dtype_decode[r->kv_type[KV_KEY]](key, r->decoded, dim);
     double s = dot(q->q, r->decoded, dim) * (double)q->n->p.attn.scale, cap = (double)q->n->p.attn.softcap;
-    return cap > 0 ? cap * tanh(s / cap) : s;
+    return (cap > 0 ? cap * tanh(s / cap) : s) + q->slope * (position - q->position);
 }
 
 // softmax(s) v (Vaswani et al. 2017, arXiv 1706.03762). The scores are computed twice, for their maximum and for the
@@ -229,7 +231,9 @@ static void do_attention(const struct ref_run *r, const struct tensor *n)
                               .seq = r->step->seqs[row],
                               .head_kv = h / group,
                               .seen = seen,
-                              .sink = element_or(n->w[0], h, -INFINITY)};
+                              .position = r->step->positions[row],
+                              .sink = element_or(n->w[0], h, -INFINITY),
+                              .slope = element_or(n->w[1], h, 0)};
             attend(r, &q, row_of(r, n, row) + (size_t)h * (size_t)n->p.attn.dim_v);
         }
     }
@@ -276,6 +280,21 @@ static double swiglu_clamped(double gate, double up)
     return gate * sigmoid(SWIGLU_ALPHA * gate) * (up + 1);
 }
 
+// A NaN stays a NaN.
+static double clamped(double x, double limit)
+{
+    return x > limit ? limit : x < -limit ? -limit : x;
+}
+
+// xIELU (Huang et al. 2024, arXiv 2411.13010). A NaN stays a NaN.
+static double xielu(const struct xielu_params *p, double x)
+{
+    const double beta = (double)p->beta;
+    if (x > 0)
+        return (double)p->alpha_p * x * x + beta * x;
+    return (double)p->alpha_n * (expm1(x < (double)p->eps ? x : (double)p->eps) - x) + beta * x;
+}
+
 // The gated unit act(gate) * up: Shazeer 2020, arXiv 2002.05202.
 static double element(const struct tensor *n, double a, double b)
 {
@@ -290,6 +309,10 @@ static double element(const struct tensor *n, double a, double b)
         return a * (double)n->p.scale.factor;
     case OP_SOFTCAP:
         return (double)n->p.scale.factor * tanh(a / (double)n->p.scale.factor);
+    case OP_XIELU:
+        return xielu(&n->p.xielu, a);
+    case OP_CLAMP:
+        return clamped(a, (double)n->p.scale.factor);
     default:
         assert(!"no operation on elements");
         return NAN;
@@ -305,6 +328,14 @@ static void do_elements(const struct ref_run *r, const struct tensor *n)
         for (int64_t i = 0; i < n->width; i++)
             y[i] = (float)element(n, (double)a[i], b ? (double)b[i] : 0);
     }
+}
+
+// y[i] = x[i] gain[i]
+static void do_gain(const struct ref_run *r, const struct tensor *n)
+{
+    for (int row = 0; row < n_rows(r, n); row++)
+        for (int64_t i = 0; i < n->width; i++)
+            row_of(r, n, row)[i] = (float)((double)row_of(r, n->src[0], row)[i] * element_or(n->w[0], i, 1));
 }
 
 // ---- Mixture of experts
@@ -399,11 +430,12 @@ static void route_each(int n, float *weights, int32_t *ids)
         weights[j] = 1, ids[j] = j;
 }
 
-// A row of the result holds the weights of the n_used chosen experts, then their ids as int32.
+// A row of the result holds the weights of the n_used chosen experts, then their ids as int32. Experts that share one take
+// its number after the choice.
 static void do_route(const struct ref_run *r, const struct tensor *n)
 {
     int n_used = n->p.route.n_used;
-    int64_t n_expert = route_experts(n);
+    int64_t n_expert = route_choices(n);
     double *p = r->sums, *scores = p + n_expert, *of_group = scores + n_expert;
     for (int row = 0; row < n_rows(r, n); row++) {
         const float *logits = row_of(r, n->src[0], row);
@@ -416,8 +448,10 @@ static void do_route(const struct ref_run *r, const struct tensor *n)
         }
         probabilities(n->p.route.kind, logits, n_expert, p);
         route_scores(n, logits, p, scores, of_group);
-        for (int j = 0; j < n_used; j++) {
+        for (int j = 0; j < n_used; j++)
             ids[j] = choose(scores, n_expert, ids, j);
+        for (int j = 0; j < n_used; j++) {
+            ids[j] /= MAX(n->p.route.share, 1);
             total += p[ids[j]];
         }
         double divisor = n->p.route.normalise ? fmax(total, ROUTE_SUM_MIN) : 1;
@@ -629,6 +663,9 @@ void ref_node(const struct ref_run *r, const struct tensor *n)
         [OP_ADD] = do_elements,
         [OP_SCALE] = do_elements,
         [OP_SOFTCAP] = do_elements,
+        [OP_CLAMP] = do_elements,
+        [OP_XIELU] = do_elements,
+        [OP_GAIN] = do_gain,
         [OP_ROUTE] = do_route,
         [OP_EXPERT_MATMUL] = do_expert_matmul,
         [OP_EXPERT_COMBINE] = do_expert_combine,

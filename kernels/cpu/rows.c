@@ -44,6 +44,13 @@ INLINE vec capped(vec x, float cap)
     return cap * vec_tanh(x / cap);
 }
 
+// Keeps a NaN.
+INLINE vec clamped(vec x, float limit)
+{
+    x = vec_select(x > limit, (vec){0} + limit, x);
+    return vec_select(x < -limit, (vec){0} - limit, x);
+}
+
 void ISA_FN(add)(const float *a, const float *b, float *y, int64_t n)
 {
     map2(sum, a, b, y, n);
@@ -57,6 +64,37 @@ void ISA_FN(scale)(const float *x, float factor, float *y, int64_t n)
 void ISA_FN(softcap)(const float *x, float cap, float *y, int64_t n)
 {
     map(capped, x, cap, y, n);
+}
+
+void ISA_FN(clamp)(const float *x, float limit, float *y, int64_t n)
+{
+    map(clamped, x, limit, y, n);
+}
+
+// e^x - 1 - x for x <= 0. Near 0, where the difference would lose digits, it is its series: x^2 (1/2! + x/3! + ..).
+INLINE vec exp_rest(vec x)
+{
+    vec series = vec_all(1 / 40320.0f);
+    static const float terms[] = {1 / 5040.0f, 1 / 720.0f, 1 / 120.0f, 1 / 24.0f, 1 / 6.0f, 0.5f};
+    UNROLL_FOR (int i = 0; i < 6; i++)
+        series = vec_fma(series, x, vec_all(terms[i]));
+    return vec_select(x > -0.5f, x * x * series, vec_exp(x) - 1.0f - x);
+}
+
+// Keeps a NaN.
+INLINE vec xielu_of(vec x, const struct xielu_params *p)
+{
+    const vec nearest = vec_select(x < p->eps, x, (vec){0} + p->eps);
+    const vec below = (exp_rest(nearest) + (nearest - x)) * p->alpha_n, above = x * x * p->alpha_p;
+    return vec_fma(x, vec_all(p->beta), vec_select(x > 0.0f, above, below));
+}
+
+void ISA_FN(xielu)(const struct xielu_params *p, const float *x, float *y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += VEC) {
+        const int64_t left = MIN(n - i, VEC);
+        vec_store_n(y + i, xielu_of(vec_load_n(x + i, left), p), left);
+    }
 }
 
 // ---- activations
@@ -429,6 +467,10 @@ void ISA_FN(route)(const struct route_args *a, const float *logits, float *weigh
     float total = a->kind == ROUTE_SOFTMAX ? exp_sum(logits, a->n_expert, top) : 0;
     if (scored)
         choose_scored(a, logits, top, total, weights, ids);
+    for (int i = 0; i < a->n_used && a->share > 1; i++) {
+        ids[i] /= a->share;
+        weights[i] = logits[ids[i]];
+    }
     probabilities(a->kind, weights, a->n_used, top, total, weights);
     for (int i = 0; i < a->n_used; i++)
         sum_used += weights[i];

@@ -129,9 +129,8 @@ int share_expert(const struct tensor *n, int rows, const int32_t *ids, size_t st
     if (choices(n, rows) == n->w[0]->ne[2])
         return choice;
     const int32_t expert = ids[(size_t)row * stride + (size_t)(choice % used)];
-    for (int before = 0; before < row; before++)
-        for (int j = 0; j < used; j++)
-            if (ids[(size_t)before * stride + (size_t)j] == expert)
-                return -1;
+    for (int before = 0; before < choice; before++)
+        if (ids[(size_t)(before / used) * stride + (size_t)(before % used)] == expert)
+            return -1;
     return expert;
 }

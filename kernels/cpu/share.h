@@ -41,7 +41,7 @@ void sharing_update(struct sharing *sharing, const struct schedule *s, const int
 struct share share_at(const struct chain *c, const struct grid *g, int64_t item);
 
 // The expert of a choice, for node n in a step of so many rows. The n_used ids that row r chose begin at ids + r *
-// stride. -1: an earlier row chose this expert too, and the item of that row's choice computes it for all rows.
+// stride. -1: an earlier choice is of this expert too, and the item of that choice computes it for all rows.
 int share_expert(const struct tensor *n, int rows, const int32_t *ids, size_t stride, int choice);
 
 #endif

@@ -86,6 +86,8 @@ static void declare(struct ptx *p, const struct ptx_attend *a, const struct atte
                  "    .param .u64 q,\n");
     if (a->sinks)
         PTX_LINES(p, "    .param .u64 sinks,\n");
+    if (a->slopes)
+        PTX_LINES(p, "    .param .u64 slopes,\n");
     PTX_LINES(p, "    .param .u64 partials,\n"
                  "    .param .u64 counters,\n"
                  "    .param .u64 y)\n"
@@ -106,6 +108,8 @@ static void declare(struct ptx *p, const struct ptx_attend *a, const struct atte
         "    .reg .u32 %at_red<$2>, %at_value<$4>, %at_scale<$4>;\n"
         "    .reg .pred %has<$2>, %column_live<$4>;\n",
         s->heads, s->half, s->per_group, s->per_group * s->each, s->each);
+    if (a->slopes)
+        PTX_FILL(p, "    .reg .f32 %slope<$0>, %away;\n", s->half);
     PTX_FILL(p,
              "    .shared .align 16 .b8 query[$0];\n"
              "    .shared .align 16 .b8 weights[$1];\n"
@@ -203,6 +207,22 @@ static void begin_totals(struct ptx *p, const struct ptx_attend *a, const struct
              s->group);
     for (uint32_t i = 0; i < s->per_group; i++)
         PTX_FILL(p, "    @%has$0 ld.global.f32 %ttop$0, [%at+$1];\n", i, 4 * i);
+}
+
+// Loads the slopes of the heads whose scores the thread gets. A head that does not exist takes that of the last one.
+static void load_slopes(struct ptx *p, const struct attend_shape *s)
+{
+    for (uint32_t i = 0; i < s->half; i++)
+        PTX_FILL(p,
+                 "    mad.lo.u32 %i, %half, $1, $0;\n"
+                 "    min.u32 %i, %i, $4;\n"
+                 "    add.u32 %i, %i, %block;\n"
+                 "    min.u32 %i, %i, $2;\n"
+                 "    mad.lo.u32 %i, %head_kv, $3, %i;\n"
+                 PTX_ADDRESS("%at", "slopes")
+                 "    mad.wide.u32 %at, %i, 4, %at;\n"
+                 "    ld.global.f32 %slope$0, [%at];\n",
+                 i, s->half, s->group - 1, s->group, s->heads - 1);
 }
 
 // Copies the queries to shared memory, padded with zeros to whole strips. Clears the totals, and the weights if they
@@ -445,6 +465,10 @@ static void key_scores(struct ptx *p, const struct ptx_attend *a, const struct a
 // and each warp stores its maxima of these to shared memory.
 static void whole_scores(struct ptx *p, const struct ptx_attend *a, const struct attend_shape *s)
 {
+    if (a->slopes)
+        PTX_LINES(p, "    add.u32 %i, %base, %key;\n"
+                     "    sub.s32 %i, %i, %position;\n"
+                     "    cvt.rn.f32.s32 %away, %i;\n");
     for (uint32_t i = 0; i < s->half; i++) {
         uint32_t second = MIN(i + s->half, s->heads - 1);
         PTX_FILL(p,
@@ -456,6 +480,8 @@ static void whole_scores(struct ptx *p, const struct ptx_attend *a, const struct
                  i, second, ptx_float_bits(a->scale));
         if (a->softcap > 0)
             attend_softcap(p, a->softcap);
+        if (a->slopes)
+            PTX_FILL(p, "    fma.rn.f32 %score, %slope$0, %away, %score;\n", i);
         PTX_FILL(p, "    selp.f32 %weight$0, %score, 0fFF800000, %seen;\n", i);
     }
     for (uint32_t i = 0; i < s->half; i++) {
@@ -698,6 +724,8 @@ void attend_one_row(struct ptx *p, const struct ptx_attend *a, struct ptx_launch
         attend_leave_runs(p, a);
     attend_find_splits(p, a);
     find_places(p, a, &s);
+    if (a->slopes)
+        load_slopes(p, &s);
     load_queries(p, a, &s);
     begin_split(p, &s);
     begin_page(p, a, &s);

@@ -15,7 +15,7 @@ static bool part_fits(const struct ptx_kv *kv)
 bool ptx_attend_takes_halves(const struct ptx_attend *a, uint32_t target)
 {
     const bool halved = a->v.dim <= 128 || a->v.dim % 32 == 0; // two warps share longer values
-    return target >= 80 && part_fits(&a->k) && part_fits(&a->v) && halved && a->scale > 0;
+    return target >= 80 && part_fits(&a->k) && part_fits(&a->v) && halved && a->scale > 0 && !a->slopes;
 }
 
 struct half_part half_part_of(const struct ptx_kv *kv)

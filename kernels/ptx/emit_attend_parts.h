@@ -2,7 +2,7 @@
 // sums. For a row at position t and a query head h with KV head g, all kernels equal this loop:
 //
 //   for (j = low; j <= t; j++) // low is 0, or max(0, t - window + 1) with a window, or t - t % window with chunks
-//       s[j] = cap(scale * dot(q[h], k[g][j]));
+//       s[j] = cap(scale * dot(q[h], k[g][j])) + slope[h] * (j - t);
 //   top = max over j of s[j];
 //   y[h] = (sum over j of exp(s[j] - top) * v[g][j]) / (sum over j of exp(s[j] - top));
 //
@@ -11,7 +11,8 @@
 // There are two arithmetics, each with an order of its own. With floats:
 //
 //   score    The key is cut into strips of 8 elements. The even strips and the odd strips have an accumulator each,
-//            which starts at 0 and adds elements in order by fma. The two are added, then scaled, then capped.
+//            which starts at 0 and adds elements in order by fma. The two are added, then scaled, then capped. With slopes,
+//            the slope times the distance is added by an fma; with halves there are none.
 //   page     A page has 64 keys. top becomes the largest score so far in the split. The visible keys get weights
 //            2^((score - top) log2 e). The weights of a page are added as a binary tree over the bits of the slot,
 //            the lowest bit first; values are added by fma in order of position.

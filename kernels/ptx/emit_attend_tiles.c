@@ -92,12 +92,14 @@ static void declare(struct ptx *p, const struct ptx_attend *a, const struct tile
              a->node, a->heads, a->heads_kv, a->k.dim, a->v.dim, t->rows, t->heads);
     if (a->sinks)
         PTX_LINES(p, "    .param .u64 sinks,\n");
+    if (a->slopes)
+        PTX_LINES(p, "    .param .u64 slopes,\n");
     PTX_FILL(p,
              "    .param .u64 y)\n"
              ".maxntid 256, 1, 1\n"
-             ".minnctapersm $0\n" // with two CTAs ptxas would spill if there is a cap or a chunk, or for heads of 80 and 96
+             ".minnctapersm $0\n" // with two CTAs ptxas would spill if there is a cap, a chunk or a slope, or for heads of 80 and 96
              "{\n" PTX_ROW_REGS PTX_KV_REGS PTX_STRIP_REGS,
-             a->softcap > 0 || a->chunked || a->v.dim & (a->v.dim - 1) ? 1 : 2);
+             a->softcap > 0 || a->chunked || a->slopes || a->v.dim & (a->v.dim - 1) ? 1 : 2);
     PTX_FILL(p,
              "    .reg .pred %more, %here, %there, %ends, %whole, %none, %less, %writes, %fold, %late;\n"
              "    .reg .u32 %thread, %head_kv, %block, %i, %j, %first_row, %end_row, %run, %length, %zero;\n"
@@ -110,6 +112,8 @@ static void declare(struct ptx *p, const struct ptx_attend *a, const struct tile
              "    .reg .f32 %top, %top<$0>, %sum, %ttop, %tsum;\n"
              "    .reg .f32 %a<$1>, %b<$1>, %k<$2>, %q<$0>, %w<4>, %g<4>, %v<4>, %o<$3>, %t<$3>;\n",
              t->tq, t->tq * t->tk, t->tk, 16 * t->vectors);
+    if (a->slopes)
+        PTX_LINES(p, "    .reg .f32 %slope, %away;\n");
     PTX_FILL(p,
              "    .shared .align 16 .b8 stage[$0];\n"
              "    .shared .align 16 .b8 weights[$1];\n"
@@ -131,21 +135,25 @@ static void find_tile(struct ptx *p, const struct tile *t)
              t->key_threads - 1, t->key_threads, t->tq, t->tk);
 }
 
-// Sets the totals of the thread's pairs to the sinks of their heads. A pair beyond the heads of the group has the sink
-// of the last one, and is not written.
+// Sets %i to the query head of pair i. A pair beyond the heads of the group has the last one, and is not written.
+static void find_head(struct ptx *p, const struct tile *t, uint32_t i)
+{
+    PTX_FILL(p,
+             "    add.u32 %i, %px, $0;\n"
+             "    rem.u32 %i, %i, $1;\n"
+             "    add.u32 %i, %i, %block;\n"
+             "    min.u32 %i, %i, $2;\n"
+             "    mad.lo.u32 %i, %head_kv, $3, %i;\n",
+             i, t->heads, t->group - 1, t->group);
+}
+
+// Sets the totals of the thread's pairs to the sinks of their heads.
 static void begin_at_sinks(struct ptx *p, const struct tile *t)
 {
     for (uint32_t i = 0; i < t->tq; i++) {
-        PTX_FILL(p,
-                 "    add.u32 %i, %px, $0;\n"
-                 "    rem.u32 %i, %i, $1;\n"
-                 "    add.u32 %i, %i, %block;\n"
-                 "    min.u32 %i, %i, $2;\n"
-                 "    mad.lo.u32 %i, %head_kv, $3, %i;\n"
-                 PTX_ADDRESS("%at", "sinks")
-                 "    mad.wide.u32 %at, %i, 4, %at;\n"
-                 "    ld.global.f32 %t, [%at];\n",
-                 i, t->heads, t->group - 1, t->group);
+        find_head(p, t, i);
+        PTX_LINES(p, PTX_ADDRESS("%at", "sinks") "    mad.wide.u32 %at, %i, 4, %at;\n"
+                                                 "    ld.global.f32 %t, [%at];\n");
         PTX_FILL(p,
                  "    @%writes st.shared.f32 [%stats+$0], %t;\n"
                  "    @%writes st.shared.f32 [%stats+$1], 0f3F800000;\n",
@@ -393,17 +401,35 @@ static void reduce(struct ptx *p, const struct tile *t, bool most)
     }
 }
 
+// Adds the slope times the distance to the score of the thread's j-th key.
+static void add_slope(struct ptx *p, uint32_t j)
+{
+    PTX_FILL(p,
+             "    add.u32 %i, %slot, $0;\n"
+             "    sub.s32 %i, %i, %position_of;\n"
+             "    cvt.rn.f32.s32 %away, %i;\n"
+             "    fma.rn.f32 %score, %slope, %away, %score;\n",
+             j);
+}
+
 // Computes the scores of pair i, their maximum, the weights (in %a) and the sum of these. A weight of -1, which no
 // weight can be, marks a key that the pair does not see.
 static void pair_weights(struct ptx *p, const struct ptx_attend *a, const struct tile *t, uint32_t i)
 {
     pair_range(p, a, t, i);
+    if (a->slopes) {
+        find_head(p, t, i);
+        PTX_LINES(p, PTX_ADDRESS("%at", "slopes") "    mad.wide.u32 %at, %i, 4, %at;\n"
+                                                  "    ld.global.f32 %slope, [%at];\n");
+    }
     PTX_LINES(p, "    mov.f32 %part, 0fFF800000;\n");
     for (uint32_t j = 0; j < t->tk; j++) {
         uint32_t n = i * t->tk + j;
         PTX_FILL(p, "    mul.rn.f32 %score, %a$0, 0f$x1;\n", n, ptx_float_bits(a->scale));
         if (a->softcap > 0)
             attend_softcap(p, a->softcap);
+        if (a->slopes)
+            add_slope(p, j);
         seen(p, j);
         PTX_FILL(p,
                  "    selp.f32 %a$0, %score, 0fFF800000, %here;\n"

@@ -1,5 +1,6 @@
 // Emits the kernels that compute each column of a row by itself:
-//   add, act, glu, scale, softcap    y[r][c] = f(a[r][c]), or f(a[r][c], b[r][c])
+//   add, act, glu, scale, softcap, clamp, xielu
+//                                    y[r][c] = f(a[r][c]), or f(a[r][c], b[r][c])
 //   pick                             y[r][c] = x[outputs[r]][c]
 //   combine                          y[r][c] = sum over j < used, in order, of weight[r][j] * x[r][j][c]
 //   weigh                            y[r][j][c] = weight[r][j] * x[r][c] for each j < used
@@ -215,10 +216,54 @@ static void softcap(struct ptx *p, float cap, uint32_t i)
              ptx_float_bits((float)(2 / 15.0)), ptx_float_bits((float)(-1 / 3.0)), ptx_float_bits(cap));
 }
 
+// Unlike min and max, selp keeps a NaN.
+static void clamp(struct ptx *p, float limit, uint32_t i)
+{
+    PTX_FILL(p,
+             "    setp.gt.f32 %less, %a$0, 0f$x1;\n"
+             "    selp.f32 %a$0, 0f$x1, %a$0, %less;\n"
+             "    setp.lt.f32 %less, %a$0, 0f$x2;\n"
+             "    selp.f32 %a$0, 0f$x2, %a$0, %less;\n",
+             i, ptx_float_bits(limit), ptx_float_bits(-limit));
+}
+
+// With t = min(x, eps), e^t - 1 - t is 2^(t log2 e) - 1 - t, or from t = -0.5 on, where this difference would lose digits,
+// its series t^2 (1/2! + t/3! + ..). %t is t, %u its power, %s the series.
+static void xielu(struct ptx *p, const struct xielu_params *x, uint32_t i)
+{
+    static const float terms[] = {1 / 5040.0f, 1 / 720.0f, 1 / 120.0f, 1 / 24.0f, 1 / 6.0f, 0.5f};
+    PTX_FILL(p,
+             "    setp.lt.f32 %less, %a$0, 0f$x1;\n"
+             "    selp.f32 %t, %a$0, 0f$x1, %less;\n"
+             "    mul.rn.f32 %u, %t, 0f$x2;\n"
+             "    ex2.approx.ftz.f32 %u, %u;\n"
+             "    sub.rn.f32 %u, %u, 0f3F800000;\n"
+             "    sub.rn.f32 %u, %u, %t;\n"
+             "    mov.f32 %s, 0f$x3;\n",
+             i, ptx_float_bits(x->eps), ptx_float_bits((float)LOG2_E), ptx_float_bits(1 / 40320.0f));
+    for (uint32_t k = 0; k < COUNT_OF(terms); k++)
+        PTX_FILL(p, "    fma.rn.f32 %s, %s, %t, 0f$x0;\n", ptx_float_bits(terms[k]));
+    PTX_FILL(p,
+             "    mul.rn.f32 %s, %s, %t;\n"
+             "    mul.rn.f32 %s, %s, %t;\n"
+             "    setp.gt.f32 %less, %t, 0fBF000000;\n"
+             "    selp.f32 %u, %s, %u, %less;\n"
+             "    sub.rn.f32 %t, %t, %a$0;\n"
+             "    add.rn.f32 %u, %u, %t;\n"
+             "    mul.rn.f32 %u, %u, 0f$x1;\n"
+             "    mul.rn.f32 %s, %a$0, %a$0;\n"
+             "    mul.rn.f32 %s, %s, 0f$x2;\n"
+             "    setp.gt.f32 %less, %a$0, 0f00000000;\n"
+             "    selp.f32 %u, %s, %u, %less;\n"
+             "    fma.rn.f32 %a$0, %a$0, 0f$x3, %u;\n",
+             i, ptx_float_bits(x->alpha_n), ptx_float_bits(x->alpha_p), ptx_float_bits(x->beta));
+}
+
 // ---- kernels
 
 static const char *const element_entry[] = {
-    [PTX_ADD] = "add", [PTX_ACT] = "act", [PTX_GLU] = "glu", [PTX_SCALE] = "scale", [PTX_SOFTCAP] = "softcap"};
+    [PTX_ADD] = "add",         [PTX_ACT] = "act",     [PTX_GLU] = "glu",    [PTX_SCALE] = "scale",
+    [PTX_SOFTCAP] = "softcap", [PTX_CLAMP] = "clamp", [PTX_XIELU] = "xielu"};
 
 static void element_head(struct ptx *p, const struct ptx_elements *e)
 {
@@ -272,6 +317,12 @@ void ptx_element(struct ptx *p, const struct ptx_elements *e, uint32_t i)
     case PTX_SOFTCAP:
         softcap(p, e->factor, i);
         break;
+    case PTX_CLAMP:
+        clamp(p, e->factor, i);
+        break;
+    case PTX_XIELU:
+        xielu(p, &e->xielu, i);
+        break;
     }
 }
 
@@ -284,14 +335,16 @@ int ptx_emit_elements(struct ptx *p, const struct ptx_elements *e, struct ptx_la
         return -1;
     if (e->op == PTX_ACT && e->act == ACT_SWIGLU_CLAMPED)
         return fail(err, E_GPU, "act: a clamped SwiGLU has two sources");
-    if (!isfinite(e->factor) || (e->op == PTX_SOFTCAP && e->factor == 0))
+    if (!isfinite(e->factor) || ((e->op == PTX_SOFTCAP || e->op == PTX_CLAMP) && e->factor <= 0))
         return fail(err, E_GPU, "%s: a factor of %g", element_entry[e->op], (double)e->factor);
     element_head(p, e);
     place(p, ptx_count_at(e->rows), e->width, vector);
     PTX_LINES(p, PTX_ELEMENT_REGS PTX_ADDRESS("%from", "a") "    add.u64 %from, %from, %at;\n");
     load(p, vector, 'a');
     if (two) {
-        if (b_width == e->width)
+        if (e->b_one_row)
+            PTX_LINES(p, PTX_ADDRESS("%from", "b") "    add.u64 %from, %from, %column;\n");
+        else if (b_width == e->width)
             PTX_LINES(p, PTX_ADDRESS("%from", "b") "    add.u64 %from, %from, %at;\n");
         else
             PTX_FILL(p,

@@ -26,19 +26,21 @@ struct ptx_step {
     uint64_t states;       // address of slot 0 of the states of sequences
 };
 
-// Element by element: ADD a + b, ACT act(a), GLU act(a) * b, SCALE factor * a, SOFTCAP factor * tanh(a / factor).
-// Parameters: step, a, b (ADD and GLU only), y. Rows of b may be longer than those of y; then b is the address of its
-// first column.
-enum ptx_element { PTX_ADD, PTX_ACT, PTX_GLU, PTX_SCALE, PTX_SOFTCAP };
+// Element by element: ADD a + b, ACT act(a), GLU act(a) * b, SCALE factor * a, SOFTCAP factor * tanh(a / factor),
+// CLAMP the nearest to a from -factor to factor, XIELU as struct xielu_params says. Parameters: step, a, b (ADD and GLU only), y. Rows of b may be longer than
+// those of y; then b is the address of its first column.
+enum ptx_element { PTX_ADD, PTX_ACT, PTX_GLU, PTX_SCALE, PTX_SOFTCAP, PTX_CLAMP, PTX_XIELU };
 struct ptx_elements {
     uint32_t node; // of the graph, for the comment and the suffix of the entry's name; the same in all structs below
     enum rows rows;
     uint32_t width;
     enum ptx_element op;
-    enum act_kind act; // of ACT and GLU
-    float factor;      // of SCALE and SOFTCAP
-    uint32_t b_width;  // columns from row to row of b; 0: width
-    bool b_loose;      // the address of b is a multiple of 4 bytes, not of 16
+    enum act_kind act;         // of ACT and GLU
+    float factor;              // of SCALE, SOFTCAP and CLAMP
+    uint32_t b_width;          // columns from row to row of b; 0: width
+    bool b_loose;              // the address of b is a multiple of 4 bytes, not of 16
+    bool b_one_row;            // b is one row, which belongs to all rows of a
+    struct xielu_params xielu; // of XIELU
 };
 int ptx_emit_elements(struct ptx *p, const struct ptx_elements *e, struct ptx_launch *launch, struct error *err);
 // ptx_element emits %a<i> = f(%a<i>) or f(%a<i>, %b<i>), i < 4, for use inside other kernels. These declare
@@ -115,15 +117,15 @@ int ptx_emit_kv_write(struct ptx *p, const struct ptx_kv_write *w, struct ptx_la
 //   ROWS   A CTA has a row, a KV head with up to 8 of its query heads, and the splits %ctaid.z, %ctaid.z + %nctaid.z,
 //          and so on of the row's positions. If several CTAs share a row, each stores its partial sums, and the last
 //          one to finish combines them. Chosen for steps of fewer than PTX_ATTEND_MANY rows. Parameters: step,
-//          positions, tables, pages, q, sinks (if `sinks`), partials, counters, y. The caller sets grid z to any number from 1 to
-//          `splits`. The sizes of partials and counters are ptx_attend_partials and ptx_attend_counters; counters are
+//          positions, tables, pages, q, sinks (if `sinks`), slopes (if `slopes`), partials, counters, y. The caller sets
+//          grid z to any number from 1 to `splits`. The sizes of partials and counters are ptx_attend_partials and ptx_attend_counters; counters are
 //          zero before and after the launch.
 //   LONE   Does the same, but skips the rows that TILES serves. Chosen, together with TILES, from PTX_ATTEND_MANY
 //          rows on.
 //   TILES  A CTA has ptx_attend_tile rows of the step and a KV head. It serves runs of two or more rows at
 //          consecutive positions of one sequence, and reads each key and value once for a run and its query heads.
 //          Grid x counts tiles of rows. Parameters: step, positions, tables, pages, q, sinks (if
-//          `sinks`), y.
+//          `sinks`), slopes (if `slopes`), y.
 enum ptx_attend_form { PTX_ATTEND_ROWS, PTX_ATTEND_LONE, PTX_ATTEND_TILES };
 struct ptx_attend {
     uint32_t node;
@@ -136,7 +138,8 @@ struct ptx_attend {
     // Attention both ways, in the form ROWS: `positions` are the last positions that rows see, and so many bytes behind
     // each stands the first one. 0: a row sees what is before it.
     uint32_t firsts;
-    bool sinks; // each head has one more score, f32 [heads], whose value is 0
+    bool sinks;  // each head has one more score, f32 [heads], whose value is 0
+    bool slopes; // slope * (j - position) is added to the score of position j, f32 [heads]; floats only
     enum ptx_attend_form form;
     // The most parts into which a row's positions are divided (one more with a window): a power of two, equal in all
     // forms; see ptx_attend_splits.
@@ -172,6 +175,7 @@ struct ptx_route {
     float scale;
     bool bias;
     uint32_t groups, groups_used; // 0: none
+    uint32_t share;               // so many neighbouring ids become one behind the choice; 0: each is one
     // The compute capability that the text is written for (75, 80, ...), or a lower one; from 80 on it takes PTX 7.0. The
     // bits are the same.
     uint32_t target;

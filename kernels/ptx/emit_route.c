@@ -7,6 +7,7 @@
 //         for each n < used:
 //             id[n] = expert n in this order
 //             weight[n] = softmax(logits)[id[n]], or sigmoid(logit[id[n]])
+//         (with `share` id[n] becomes id[n] / share after the choice, and the weight is that of this number)
 //         sum = max(weight[0] + .. + weight[used-1], 2^-14)
 //         for each n < used:
 //             weight[n] = weight[n] / sum (if `normalise`) * scale
@@ -417,12 +418,20 @@ static void choose_key(struct ptx *p, const struct ptx_route *r)
 
 // ---- weights
 
-// Computes the weight of the choice, before normalisation and scale, adds it to %sum, and stores weight and id. Ends
+// Computes the weight of the choice, or of the expert that it shares with its neighbours, before normalisation and scale, adds it to %sum, and stores weight and id. Ends
 // the loop over the choices. With a softmax, a NaN among the logits makes all weights NaN.
 static void route_weigh(struct ptx *p, const struct ptx_route *r)
 {
     uint32_t factor = ptx_float_bits((float)LOG2_E);
-    PTX_LINES(p, "    mov.f32 %weight, %best;\n");
+    if (r->share > 1)
+        PTX_FILL(p,
+                 "    div.u32 %e, %id, $0;\n"
+                 "    mad.wide.u32 %from, %e, 4, %px;\n"
+                 "    ld.global.f32 %weight, [%from];\n",
+                 r->share);
+    else
+        PTX_LINES(p, "    mov.u32 %e, %id;\n"
+                     "    mov.f32 %weight, %best;\n");
     if (r->kind == ROUTE_SOFTMAX)
         PTX_FILL(p, SOFTMAX("%weight"), factor);
     else
@@ -431,7 +440,7 @@ static void route_weigh(struct ptx *p, const struct ptx_route *r)
              "    add.rn.f32 %sum, %sum, %weight;\n"
              "    mad.wide.u32 %from, %n, 4, %py;\n"
              "    @%leads st.global.f32 [%from], %weight;\n"
-             "    @%leads st.global.u32 [%from+$0], %id;\n"
+             "    @%leads st.global.u32 [%from+$0], %e;\n"
              "    add.u32 %n, %n, 1;\n"
              "    setp.lt.u32 %better, %n, $1;\n"
              "    @%better bra CHOICE;\n",

@@ -219,10 +219,13 @@ static int make_room(struct plan *p, size_t size, struct buffer *b, struct error
     return gpu_own(p, NULL, size, &b->at, err);
 }
 
-// The sinks of attention, if it has some.
-static int add_sinks(struct plan *p, struct gpu_launch *l, const struct tensor *n, struct error *err)
+// The sinks and the slopes of attention, if it has some.
+static int add_vectors(struct plan *p, struct gpu_launch *l, const struct tensor *n, struct error *err)
 {
-    return n->w[0] ? gpu_add_floats(p, l, n->w[0]->data, n->p.attn.n_head, err) : 0;
+    for (int i = 0; i < 2; i++)
+        if (n->w[i] && gpu_add_floats(p, l, n->w[i]->data, n->p.attn.n_head, err))
+            return -1;
+    return 0;
 }
 
 // Appends attention row by row. With fewer than PTX_ATTEND_MANY rows, the splits of a row's positions are computed by
@@ -242,7 +245,7 @@ static int attend_rows(struct plan *p, struct tensor *n, struct gpu_spec *s, int
     l->splits = s->attend.splits;
     add_pages(l, !both_ways ? ARG_POSITIONS : n->p.attn.window ? ARG_LAST_NEAR : ARG_LAST);
     add_value(p, l, n->src[0]);
-    if (add_sinks(p, l, n, err))
+    if (add_vectors(p, l, n, err))
         return -1;
     gpu_add_arg(l, ARG_ADDRESS, p->parts.at);
     gpu_add_arg(l, ARG_ADDRESS, p->counters.at);
@@ -265,6 +268,7 @@ static int do_attention(struct plan *p, struct tensor *n, struct error *err)
                                    .chunked = n->p.attn.chunked,
                                    .firsts = n->p.attn.both_ways ? 4 * (uint32_t)p->max_rows[ROWS_TOKENS] : 0,
                                    .sinks = n->w[0],
+                                   .slopes = n->w[1],
                                    .splits = ptx_attend_splits((uint32_t)n->p.attn.n_head_kv)};
     if (gpu_kv_of(p, n, layer, KV_KEY, n->p.attn.dim_k, &s.attend.k, err) ||
         gpu_kv_of(p, n, layer, KV_VALUE, n->p.attn.dim_v, &s.attend.v, err))
@@ -281,7 +285,7 @@ static int do_attention(struct plan *p, struct tensor *n, struct error *err)
     l->tile = ptx_attend_tile(&s.attend);
     add_pages(l, ARG_POSITIONS);
     add_value(p, l, n->src[0]);
-    if (add_sinks(p, l, n, err))
+    if (add_vectors(p, l, n, err))
         return -1;
     add_value(p, l, n);
     return 0;
@@ -295,13 +299,16 @@ bool gpu_takes_part(const struct tensor *n)
 struct ptx_elements gpu_elements_of(const struct tensor *n)
 {
     static const enum ptx_element element[OP_COUNT] = {
-        [OP_ACT] = PTX_ACT, [OP_GLU] = PTX_GLU, [OP_ADD] = PTX_ADD, [OP_SCALE] = PTX_SCALE, [OP_SOFTCAP] = PTX_SOFTCAP};
-    bool acts = n->op == OP_ACT || n->op == OP_GLU, scales = n->op == OP_SCALE || n->op == OP_SOFTCAP;
+        [OP_ACT] = PTX_ACT,         [OP_GLU] = PTX_GLU,     [OP_ADD] = PTX_ADD,    [OP_SCALE] = PTX_SCALE,
+        [OP_SOFTCAP] = PTX_SOFTCAP, [OP_CLAMP] = PTX_CLAMP, [OP_XIELU] = PTX_XIELU};
+    bool acts = n->op == OP_ACT || n->op == OP_GLU;
+    bool scales = n->op == OP_SCALE || n->op == OP_SOFTCAP || n->op == OP_CLAMP;
     return (struct ptx_elements){.rows = n->rows,
                                  .width = (uint32_t)n->width,
                                  .op = element[n->op],
                                  .act = acts ? n->p.act.kind : 0,
                                  .factor = scales ? n->p.scale.factor : 0,
+                                 .xielu = n->op == OP_XIELU ? n->p.xielu : (struct xielu_params){0},
                                  .b_width = gpu_takes_part(n) ? (uint32_t)n->src[1]->width : 0,
                                  .b_loose = gpu_takes_part(n) && n->p.act.first % 4};
 }
@@ -324,17 +331,34 @@ static int do_elements(struct plan *p, struct tensor *n, struct error *err)
     return 0;
 }
 
+// The product with a row that belongs to all rows.
+static int do_gain(struct plan *p, struct tensor *n, struct error *err)
+{
+    struct gpu_spec s = {.kind = GPU_ELEMENTS};
+    s.elements = (struct ptx_elements){
+        .rows = n->rows, .width = (uint32_t)n->width, .op = PTX_GLU, .act = ACT_NONE, .b_one_row = true};
+    struct gpu_launch *l = begin(p, n, err);
+    if (!l || gpu_add_kernel(p, l, &s, 1, err))
+        return -1;
+    add_value(p, l, n->src[0]);
+    if (gpu_add_floats(p, l, n->w[0]->data, n->width, err))
+        return -1;
+    add_value(p, l, n);
+    return 0;
+}
+
 struct ptx_route gpu_route_of(const struct tensor *n)
 {
     return (struct ptx_route){.rows = n->rows,
-                              .experts = (uint32_t)route_experts(n),
+                              .experts = (uint32_t)route_choices(n),
                               .used = (uint32_t)n->p.route.n_used,
                               .kind = n->p.route.kind,
                               .normalise = n->p.route.normalise,
                               .scale = n->p.route.scale,
                               .bias = n->w[0],
                               .groups = (uint32_t)n->p.route.n_group,
-                              .groups_used = (uint32_t)n->p.route.n_group_used};
+                              .groups_used = (uint32_t)n->p.route.n_group_used,
+                              .share = (uint32_t)n->p.route.share};
 }
 
 static int do_route(struct plan *p, struct tensor *n, struct error *err)
@@ -706,6 +730,9 @@ int gpu_node(struct plan *p, struct tensor *n, struct error *err)
         [OP_ADD] = do_add,
         [OP_SCALE] = do_elements,
         [OP_SOFTCAP] = do_elements,
+        [OP_CLAMP] = do_elements,
+        [OP_XIELU] = do_elements,
+        [OP_GAIN] = do_gain,
         [OP_ROUTE] = do_route,
         [OP_EXPERT_MATMUL] = do_matmul,
         [OP_EXPERT_COMBINE] = do_combine,

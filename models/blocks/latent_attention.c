@@ -10,7 +10,8 @@ enum { RANK_MAX = 1 << 16 };
 struct latent_attention latent_attention_read(struct build *b, int dim_rot)
 {
     struct hparams *h = &b->h;
-    struct latent_attention a = {.n_head = b->n_head[0], .dim_k = b->dim_k, .dim_v = b->dim_v, .dim_rot = dim_rot};
+    struct latent_attention a = {
+        .n_head = b->n_head[0], .dim_k = b->dim_k, .dim_v = b->dim_v, .dim_rot = dim_rot, .factor = 1};
     a.rank_q = (int)hparam_int_or(h, "attention.q_lora_rank", 0, RANK_MAX, 0);
     a.rank_kv = (int)hparam_int(h, "attention.kv_lora_rank", 1, RANK_MAX);
     const int dim_k = (int)hparam_int_or(h, "attention.key_length_mla", 0, RANK_MAX, 0);
@@ -21,7 +22,7 @@ struct latent_attention latent_attention_read(struct build *b, int dim_rot)
                       "is missing or 0, and the file has attn_k_b");
     if (a.absorbed)
         a.dim_k = dim_k, a.dim_v = dim_v;
-    if (dim_rot >= a.dim_k)
+    if (dim_rot >= a.dim_k + !a.absorbed)
         hparam_refuse(h, "rope.dimension_count",
                       "%d columns of a head turn, and it has %d, of which some must not turn", dim_rot, a.dim_k);
     a.scale = 1 / sqrtf((float)a.dim_k);
@@ -51,7 +52,7 @@ static struct tensor *project_heads(struct build *b, const char *name, struct te
 
 // The parts of a head that rotate and that do not, of queries and of what keys are made of.
 struct parts {
-    struct tensor *q_rot, *q_rest; // (n_tok, n_head * dim_rot), (n_tok, n_head * (dim_k - dim_rot))
+    struct tensor *q_rot, *q_rest; // (n_tok, n_head * dim_rot), (n_tok, n_head * (dim_k - dim_rot)); NULL if all rotate
     struct tensor *k_rot, *latent; // (n_tok, dim_rot), (n_tok, rank_kv)
 };
 
@@ -61,12 +62,12 @@ static struct parts project(struct build *b, struct tensor *x, const struct late
     struct tensor *q = queries(b, x, a);
     struct tensor *kv = build_project(b, "attn_kv_a_mqa", x, wide, SCALED_NOT); // (n_tok, rank_kv + dim_rot)
     struct parts y;
-    y.q_rest = graph_slice(b->g, "attn_q_rest", q, a->dim_k, 0, rest);
+    y.q_rest = rest ? graph_slice(b->g, "attn_q_rest", q, a->dim_k, 0, rest) : NULL;
     y.q_rot = graph_slice(b->g, "attn_q_rot", q, a->dim_k, rest, a->dim_rot);
     y.k_rot = graph_slice(b->g, "attn_k_rot", kv, wide, a->rank_kv, a->dim_rot);
     y.latent = graph_slice(b->g, "attn_latent", kv, wide, 0, a->rank_kv);
-    y.q_rot = graph_rope(b->g, "attn_q_rope", y.q_rot, a->angles, a->dim_rot, ROPE_NORM);
-    y.k_rot = graph_rope(b->g, "attn_k_rope", y.k_rot, a->angles, a->dim_rot, ROPE_NORM);
+    y.q_rot = graph_rope(b->g, "attn_q_rope", y.q_rot, a->angles, a->dim_rot, a->layout);
+    y.k_rot = graph_rope(b->g, "attn_k_rope", y.k_rot, a->angles, a->dim_rot, a->layout);
     y.latent = build_norm(b, "attn_kv_a_norm", y.latent);
     return y;
 }
@@ -92,21 +93,39 @@ static struct tensor *attend_to_latents(struct build *b, struct tensor *x, const
     return graph_attention(b->g, "attn", q, k, k, (struct attention_params){.n_head = a->n_head, .scale = a->scale});
 }
 
+// Attention to keys and values of all heads: (n_tok, n_head * dim_v).
+static struct tensor *attend(struct build *b, struct tensor *q, struct tensor *k, struct tensor *v,
+                             const struct latent_attention *a)
+{
+    q = grown(b, q, a->dim_k, a);
+    const int cache = graph_kv_layer(b->g, a->n_head, a->dim_k, a->dim_v);
+    k = graph_kv_write(b->g, "attn_k_cache", k, cache, KV_KEY);
+    v = graph_kv_write(b->g, "attn_v_cache", v, cache, KV_VALUE);
+    return graph_attention(b->g, "attn", q, k, v, (struct attention_params){.n_head = a->n_head, .scale = a->scale});
+}
+
+// The columns that rotate once for each head, which are its whole key: (n_tok, n_head * dim_rot). v: (n_tok, n_head *
+// dim_v), to whose heads they are joined and cut off again.
+static struct tensor *repeat_heads(struct build *b, struct tensor *v, struct tensor *k_rot,
+                                   const struct latent_attention *a)
+{
+    struct tensor *both = graph_join(b->g, "attn_v_k", v, a->dim_v, k_rot, a->dim_rot);
+    return graph_slice(b->g, "attn_k_head", both, a->dim_v + a->dim_rot, a->dim_v, a->dim_rot);
+}
+
 // Attention to keys and values of heads, made of the latent: (n_tok, n_head * dim_v).
 static struct tensor *attend_to_heads(struct build *b, struct tensor *x, const struct latent_attention *a)
 {
     const int64_t rest = a->dim_k - a->dim_rot, both = rest + a->dim_v;
     struct parts y = project(b, x, a);
     struct tensor *kv = build_project(b, "attn_kv_b", y.latent, a->n_head * both, SCALED_NOT);
+    if (!rest)
+        return attend(b, y.q_rot, repeat_heads(b, kv, y.k_rot, a), kv, a);
     struct tensor *q = graph_join(b->g, "attn_q_head", y.q_rest, rest, y.q_rot, a->dim_rot); // (n_tok, n_head * dim_k)
     struct tensor *k = graph_slice(b->g, "attn_k_rest", kv, both, 0, rest);                  // (n_tok, n_head * rest)
     struct tensor *v = graph_slice(b->g, "attn_v", kv, both, rest, a->dim_v);                // (n_tok, n_head * dim_v)
     k = graph_join(b->g, "attn_k_head", k, rest, y.k_rot, a->dim_rot);                       // (n_tok, n_head * dim_k)
-    q = grown(b, q, a->dim_k, a);
-    const int cache = graph_kv_layer(b->g, a->n_head, a->dim_k, a->dim_v);
-    k = graph_kv_write(b->g, "attn_k_cache", k, cache, KV_KEY);
-    v = graph_kv_write(b->g, "attn_v_cache", v, cache, KV_VALUE);
-    return graph_attention(b->g, "attn", q, k, v, (struct attention_params){.n_head = a->n_head, .scale = a->scale});
+    return attend(b, q, k, v, a);
 }
 
 struct tensor *latent_attention(struct build *b, struct tensor *x, struct tensor *normed,
@@ -117,5 +136,6 @@ struct tensor *latent_attention(struct build *b, struct tensor *x, struct tensor
     if (a->absorbed)
         y = project_heads(b, "attn_v_b", y, a->rank_kv, a->dim_v, a);  // (n, n_head * dim_v)
     y = build_project(b, "attn_output", y, b->n_embd, SCALED_PRODUCT); // (n, n_embd)
+    y = build_scale(b, "attn_scaled", y, a->factor);                   // (n, n_embd)
     return graph_add(b->g, "attn_residual", x, y);                     // (n, n_embd)
 }

@@ -17,7 +17,9 @@ struct latent_attention {
     bool absorbed;             // the latent is cached
     struct tensor *angles;     // of the columns that rotate
     struct tensor *growth;     // a table that turns by no angle, with the growth of queries by position; NULL: none
+    enum rope_layout layout;   // preset to ROPE_NORM
     float scale;               // of the scores
+    float factor;              // of what is added to x; preset to 1
 };
 
 // Reads the ranks and dimensions.

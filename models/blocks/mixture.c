@@ -65,10 +65,10 @@ void experts_read_choice(struct build *b, struct experts *e, enum route_kind fal
 static struct tensor *choose(struct build *b, struct tensor *x, const struct experts *e)
 {
     struct linear router = weights_linear(&b->ws, "ffn_gate_inp", b->n_embd, e->n, SCALED_NOT, REQUIRED, OPTIONAL);
-    const struct weight *bias = e->chosen_by_bias ? weights_vector(&b->ws, "exp_probs_b.bias", e->n, OPTIONAL) : NULL;
+    const char *name = weights_has(&b->ws, "exp_probs_b") ? "exp_probs_b" : "exp_probs_b.bias"; // of HY 3: the first
+    const struct weight *bias = e->chosen_by_bias ? weights_vector(&b->ws, name, e->n, OPTIONAL) : NULL;
     if (bias)
-        weights_values(&b->ws, "exp_probs_b.bias", e->n,
-                       false); // refuses what is no number: it would choose in silence
+        weights_values(&b->ws, name, e->n, false); // refuses what is no number: it would choose in silence
     struct tensor *logits = build_project_by(b, "ffn_gate_inp", x, &router); // (n, n_expert)
     return graph_route(b->g, "ffn_route", logits, bias,
                        (struct route_params){e->route, e->n_used, e->normalise, e->scale, e->n_group, e->n_group_used});
@@ -114,13 +114,19 @@ static struct tensor *outputs(struct build *b, struct tensor *x, const struct ex
     if (!n_ff)
         hparam_refuse(&b->h, "feed_forward_length", "layer %d has none", b->layer);
     const struct gate_up in = gate_and_up(b, x, n_ff, e, route);
-    struct tensor *y = graph_glu(b->g, "ffn_glu", in.gate, in.up, act);       // (n, n_used * n_ff)
+    struct tensor *y = graph_glu(b->g, "ffn_glu_exps", in.gate, in.up, act);  // (n, n_used * n_ff)
     return project_experts(b, "ffn_down_exps", y, n_ff, b->n_embd, e, route); // (n, n_used * n_embd)
 }
 
 struct tensor *mixture(struct build *b, struct tensor *x, const struct experts *e, enum act_kind act)
 {
-    struct tensor *route = choose(b, x, e);                                            // (n, 2 * n_used)
+    return mixture_chosen_by(b, x, x, e, act);
+}
+
+struct tensor *mixture_chosen_by(struct build *b, struct tensor *seen, struct tensor *x, const struct experts *e,
+                                 enum act_kind act)
+{
+    struct tensor *route = choose(b, seen, e);                                         // (n, 2 * n_used)
     return graph_expert_combine(b->g, "ffn_moe", outputs(b, x, e, act, route), route); // (n, n_embd)
 }
 
@@ -140,9 +146,10 @@ static struct tensor *shared_output(struct build *b, struct tensor *x, int n_ff,
     return build_project(b, "ffn_down_shexp", s, b->n_embd, scaled);           // (n, n_embd)
 }
 
-struct tensor *shared_expert(struct build *b, struct tensor *x, struct tensor *y, int n_ff, enum act_kind act)
+struct tensor *shared_expert(struct build *b, struct tensor *x, struct tensor *y, int n_ff, enum act_kind act,
+                             enum scaled scaled)
 {
-    return graph_add(b->g, "ffn_shared", y, shared_output(b, x, n_ff, act, SCALED_NOT)); // (n, n_embd)
+    return graph_add(b->g, "ffn_shared", y, shared_output(b, x, n_ff, act, scaled)); // (n, n_embd)
 }
 
 // The gate is a route to the one expert that there is, and its weight is the sigmoid.

@@ -32,8 +32,12 @@ void experts_read_choice(struct build *b, struct experts *e, enum route_kind fal
 struct tensor *mixture(struct build *b, struct tensor *x, const struct experts *e, enum act_kind act);
 // The same, where the weights multiply what goes into the experts, and their outputs are added as they are.
 struct tensor *mixture_weighed_before(struct build *b, struct tensor *x, const struct experts *e, enum act_kind act);
+// The same, where the experts of a row are chosen by `seen`, another value of it.
+struct tensor *mixture_chosen_by(struct build *b, struct tensor *seen, struct tensor *x, const struct experts *e,
+                                 enum act_kind act);
 // y, the output of the mixture, plus that of an expert of n_ff columns that all rows use: (n, n_embd).
-struct tensor *shared_expert(struct build *b, struct tensor *x, struct tensor *y, int n_ff, enum act_kind act);
+struct tensor *shared_expert(struct build *b, struct tensor *x, struct tensor *y, int n_ff, enum act_kind act,
+                             enum scaled scaled);
 
 // The same, where the expert's output is multiplied in each row by a sigmoid, the product of x with one more column.
 struct tensor *gated_shared_expert(struct build *b, struct tensor *x, struct tensor *y, int n_ff, enum act_kind act,

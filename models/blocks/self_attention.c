@@ -13,6 +13,35 @@ struct attention attention_of(const struct build *b, int layer)
                               .both_ways = b->both_ways};
 }
 
+const struct weight *attention_slopes(struct build *b, int n_head, float max_bias)
+{
+    if (max_bias == 0 || b->h.fault->code != E_OK)
+        return NULL;
+    struct weight *w = ARENA_NEW(&b->g->arena, struct weight);
+    float *slopes = ARENA_ARRAY(&b->g->arena, float, (size_t)n_head);
+    if (!w || !slopes)
+        return fail_first(b->h.fault, E_MEMORY, "out of memory for %d slopes", n_head), NULL;
+    int n = 1;
+    while (2 * n <= n_head)
+        n *= 2;
+    for (int h = 0; h < n_head; h++)
+        slopes[h] = (float)exp2(-(double)max_bias / n * (h < n ? h + 1 : h - n + 0.5));
+    *w = (struct weight){.name = "slopes", .type = DT_F32, .ne = {n_head, 1, 1}, .data = slopes};
+    w->row_bytes = (size_t)n_head * sizeof *slopes;
+    return w;
+}
+
+// Queries, keys and values within their limit, if there is one.
+static struct qkv clamped(struct build *b, struct qkv x, const struct attention *a)
+{
+    if (a->clamp == 0)
+        return x;
+    x.q = graph_clamp(b->g, "attn_q_clamped", x.q, a->clamp);
+    x.k = graph_clamp(b->g, "attn_k_clamped", x.k, a->clamp);
+    x.v = graph_clamp(b->g, "attn_v_clamped", x.v, a->clamp);
+    return x;
+}
+
 struct qkv attention_project_fused(struct build *b, struct tensor *x, const struct attention *a, int64_t rows,
                                    enum scaled scaled)
 {
@@ -22,8 +51,9 @@ struct qkv attention_project_fused(struct build *b, struct tensor *x, const stru
     struct linear q = linear_rows(&b->ws, &all, 0, n_q);
     struct linear k = linear_rows(&b->ws, &all, n_q, n_k);
     struct linear v = linear_rows(&b->ws, &all, n_q + n_k, n_v);
-    return (struct qkv){build_project_by(b, "attn_q", x, &q), build_project_by(b, "attn_k", x, &k),
-                        build_project_by(b, "attn_v", x, &v)};
+    struct qkv y = {build_project_by(b, "attn_q", x, &q), build_project_by(b, "attn_k", x, &k),
+                    build_project_by(b, "attn_v", x, &v)};
+    return clamped(b, y, a);
 }
 
 struct qkv attention_project(struct build *b, struct tensor *x, const struct attention *a)
@@ -36,7 +66,7 @@ struct qkv attention_project(struct build *b, struct tensor *x, const struct att
     y.q = build_project(b, "attn_q", x, n_q, SCALED_PRODUCT); // (n_tok, n_head * dim_k)
     y.k = build_project(b, "attn_k", x, n_k, SCALED_PRODUCT); // (n_tok, n_head_kv * dim_k)
     y.v = build_project(b, "attn_v", x, n_v, SCALED_PRODUCT); // (n_tok, n_head_kv * dim_v)
-    return y;
+    return clamped(b, y, a);
 }
 
 // Norms of heads with the gains of the matrix in the file, which has a row for each head.
@@ -101,7 +131,13 @@ struct qkv attention_store(struct build *b, struct qkv x, const struct attention
 
 struct tensor *attention_look(struct build *b, struct qkv x, const struct attention *a)
 {
-    struct attention_params p = {a->n_head, a->scale, a->softcap, a->window, NULL, a->chunked, a->both_ways};
+    struct attention_params p = {.n_head = a->n_head,
+                                 .scale = a->scale,
+                                 .softcap = a->softcap,
+                                 .window = a->window,
+                                 .chunked = a->chunked,
+                                 .both_ways = a->both_ways,
+                                 .slopes = a->slopes};
     if (a->sinks)
         p.sinks = weights_vector(&b->ws, "attn_sinks.weight", a->n_head, REQUIRED);
     return graph_attention(b->g, "attn", x.q, x.k, x.v, p);

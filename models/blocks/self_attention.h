@@ -17,6 +17,8 @@ struct attention {
     bool chunked;         // attention sees the keys from the last multiple of the window on
     bool sinks;           // attn_sinks, a score for each head
     bool both_ways; // attention sees the keys behind a row, too, and of those the window leaves half on either side
+    float clamp;    // queries, keys and values are within -clamp .. clamp after their projection; 0: no limit
+    const struct weight *slopes; // of the scores by distance; NULL: none
 };
 
 // Queries, keys and values: (n_tok, n_head * dim_k), (n_tok, n_head_kv * dim_k), (n_tok, n_head_kv * dim_v).
@@ -27,6 +29,11 @@ struct qkv {
 // The attention of a layer as the family's keys describe it: the model's widths, a scale of 1/sqrt(dim_k), no norms, no
 // rotation, no window.
 struct attention attention_of(const struct build *b, int layer);
+
+// A slope for each head by which scores fall with the distance (ALiBi: Press et al. 2021, arXiv 2108.12409): powers of
+// 2^(-max_bias / n), where n is n_head rounded down to a power of two; heads from n on have the odd powers of its root.
+// NULL if max_bias is 0.
+const struct weight *attention_slopes(struct build *b, int n_head, float max_bias);
 
 // The products of x with attn_q, attn_k and attn_v, or with the rows of attn_qkv if the file has that.
 struct qkv attention_project(struct build *b, struct tensor *x, const struct attention *a);
