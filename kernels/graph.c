@@ -432,8 +432,6 @@ struct tensor *graph_attention(struct graph *g, const char *name, struct tensor 
                             (long long)q->width, p.n_head, kv.dim_k);
     if (p.window < 0 || (p.chunked && (!p.window || p.both_ways)))
         return graph_refuse(g, "%s: a window of %d is out of range", n->name, p.window);
-    if (p.both_ways && p.slopes)
-        return graph_refuse(g, "%s: slopes in attention both ways", n->name);
     if (!take_vector(g, n, 0, p.sinks, p.n_head) || !take_vector(g, n, 1, p.slopes, p.n_head))
         return NULL;
     n->p.attn.layer = layer;
