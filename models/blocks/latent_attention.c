@@ -58,7 +58,7 @@ struct parts {
 
 static struct parts project(struct build *b, struct tensor *x, const struct latent_attention *a)
 {
-    const int64_t rest = a->dim_k - a->dim_rot, wide = a->rank_kv + a->dim_rot;
+    const int64_t rest = a->dim_k - a->dim_rot, wide = (int64_t)a->rank_kv + a->dim_rot;
     struct tensor *q = queries(b, x, a);
     struct tensor *kv = build_project(b, "attn_kv_a_mqa", x, wide, SCALED_NOT); // (n_tok, rank_kv + dim_rot)
     struct parts y;
