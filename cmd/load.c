@@ -3,6 +3,7 @@
 // registration of mapped model files with the terminal's fault handler, and the printing of tapped values.
 #include "cmd/load.h"
 #include "cmd/outputs.h"
+#include "cmd/overrides.h"
 #include "cmd/terminal/terminal.h"
 
 #include <stdio.h>
@@ -118,6 +119,11 @@ static int take_loras(const struct options *o, struct model_adapter *out, struct
     return 0;
 }
 
+static int set_keys(const void *options, struct gguf *file, struct error *err)
+{
+    return overrides_apply(options, file, err);
+}
+
 static int load(struct loaded *l, const struct options *o, bool hidden, bool if_meant, struct error *err)
 {
     *l = (struct loaded){0};
@@ -142,6 +148,8 @@ static int load(struct loaded *l, const struct options *o, bool hidden, bool if_
         .n_ctx = (int)o->n_ctx,
         .no_mmap = o->no_mmap,
         .any_pre = o->any_pre,
+        .set_keys = set_keys,
+        .set_keys_arg = o,
         .adapters = loras,
         .n_adapters = o->loras.n,
         .hidden = hidden,

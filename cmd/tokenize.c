@@ -1,6 +1,7 @@
 // quern tokenize: prints the token ids of texts, one line per text.
 #include "cmd/input.h"
 #include "cmd/load.h"
+#include "cmd/overrides.h"
 #include "cmd/terminal/terminal.h"
 #include "engine/file_replace.h"
 #include "engine/text/tokenizer.h"
@@ -152,7 +153,9 @@ static int load_tokenizer(const struct options *o, struct tokenizer **t, struct 
     const char *path = load_path(o, err);
     if (!path || model_file_open(&file, path, GGUF_METADATA_ONLY, err))
         return -1;
-    int status = tokenizer_load(t, file, o->any_pre ? TOKENIZER_ANY_PRE : 0, err);
+    int status = overrides_apply(o, file, err);
+    if (!status)
+        status = tokenizer_load(t, file, o->any_pre ? TOKENIZER_ANY_PRE : 0, err);
     gguf_close(file);
     return status;
 }

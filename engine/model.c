@@ -162,6 +162,8 @@ static int load(struct model *m, const struct model_options *o, struct error *er
     if (model_file_open(&m->file, o->path, copied ? GGUF_NO_MMAP : 0, err))
         return -1;
     m->weights_are_mapped = !copied;
+    if (o->set_keys && o->set_keys(o->set_keys_arg, m->file, err))
+        return -1;
     if (open_adapters(m, o, err) || tokenizer_load(&m->tokenizer, m->file, o->any_pre ? TOKENIZER_ANY_PRE : 0, err) ||
         model_set_context(m, o->n_ctx ? o->n_ctx : N_CTX_DEFAULT, err) || choose_result(m, o, err) ||
         check_answers(m, err) || check_vocabulary(m, err))

@@ -32,6 +32,9 @@ struct model_options {
     int n_ctx;    // positions of a sequence; 0: as many as the model was trained for, at most N_CTX_DEFAULT
     bool no_mmap; // read the file instead of mapping it; without effect on the built-in model
     bool any_pre; // accept an unknown pre-tokenizer and use the default one
+    // Changes keys of the file before anything reads them, as flags want it. May be NULL.
+    int (*set_keys)(const void *arg, struct gguf *file, struct error *err);
+    const void *set_keys_arg;
     const struct model_adapter *adapters; // [n_adapters] LoRA adapters
     int n_adapters;
     bool hidden;          // for embeddings: the model computes hidden rows instead of logits

@@ -85,6 +85,21 @@ size_t gguf_n_tensors(const struct gguf *g);
 const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, size_t i);
 const struct gguf_tensor *gguf_find_tensor(const struct gguf *g, const char *name);
 
+// A key that replaces one of the file, or is added to it; the strings are copied.
+struct gguf_override {
+    const char *key;
+    enum gguf_type type; // GGUF_I64, GGUF_F64, GGUF_BOOL or GGUF_STRING, which the typed readers convert
+    union {
+        int64_t integer;
+        double real;
+        bool boolean;
+        const char *string;
+    };
+};
+// Sets a key of the first part; `offset` is ERR_NO_OFFSET in what gguf_find then returns. To be called before others hold
+// views of keys. E_MEMORY.
+int gguf_set(struct gguf *g, const struct gguf_override *o, struct error *err);
+
 // Typed readers. The type of the value must fit: any integer type within range for u32 and i64; F32, F64 or an
 // integer for f32. Returns 1 when the key exists; 0 when it does not, and *out is unchanged, so that it can be preset
 // to a default; -1 with E_MODEL, which names the key, the type found and the type wanted.

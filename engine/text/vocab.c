@@ -26,7 +26,7 @@ int vocab_fail(const struct gguf *g, const char *key, struct error *err, const c
     const struct gguf_kv *kv = gguf_find(g, key);
     const char *path = gguf_path(g, kv != NULL ? kv->shard : 0);
     path += strlen(path) > PATH_SHOWN ? strlen(path) - PATH_SHOWN : 0;
-    if (kv == NULL) {
+    if (kv == NULL || kv->offset == ERR_NO_OFFSET) {
         return fail(err, E_MODEL, "%s: key '%s': %s", path, key, text);
     }
     return fail_at(err, E_MODEL, kv->offset, "%s: byte %" PRIu64 ": key '%s': %s", path, kv->offset, key, text);
