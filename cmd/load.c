@@ -162,6 +162,9 @@ static int load(struct loaded *l, const struct options *o, bool hidden, bool if_
     text_free(&lora_paths);
     if (status || outputs_check_options_model(o, l->model->file, err))
         return -1;
+    for (int i = 0; i < l->model->n_adapters; i++)
+        if (outputs_check_options_model(o, l->model->adapter_files[i], err))
+            return -1;
     l->name = o->model_name ? o->model_name : gguf_path(l->model->file, 0);
     for (int i = 0; i < gguf_n_shards(l->model->file); i++) {
         const void *from, *to;
