@@ -100,7 +100,7 @@ struct attention_params {
     // A row sees all positions of its sequence or, with a window, those at a distance of at most window / 2 from its
     // own. A step of such a graph has whole sequences.
     bool both_ways;
-    // F32, a number for each head, or NULL: slope * (j - position) is added to the score of position j (ALiBi).
+    // F32, a number for each head, or NULL: -slope * |j - position| is added to the score of position j (ALiBi).
     const struct weight *slopes;
 };
 // softmax(scale q.k) v over the positions of the row's sequence up to its own: (rows, n_head * dim_v). Query head h

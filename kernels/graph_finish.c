@@ -80,8 +80,6 @@ static bool check_both_ways(struct graph *g)
             continue;
         if (first && first->p.attn.both_ways != n->p.attn.both_ways)
             return graph_refuse(g, "%s: attention both ways beside %s, which is not", n->name, first->name);
-        if (n->p.attn.both_ways && n->w[1])
-            return graph_refuse(g, "%s: slopes in attention both ways", n->name);
         first = first ? first : n;
     }
     g->both_ways = first && first->p.attn.both_ways;

@@ -3,6 +3,7 @@
 //   bert            learned positions
 //   nomic-bert      rotary positions, a gated feed-forward
 //   nomic-bert-moe  rotary positions, a mixture of experts in every second layer
+//   jina-bert-v2    slopes by distance (ALiBi), a gated feed-forward whose gate may be one matrix with up
 //   jina-bert-v3    rotary positions
 // GELU is the approximation with tanh, as in the program that the files are made for.
 #include "models/families.h"
@@ -112,6 +113,46 @@ struct tensor *build_nomic_bert_moe(struct build *b)
         const struct attention a = rotating(b, i, angles);
         e.n_ff = b->n_ff[i];
         x = block(b, i, x, &a, period && i % period == 1 ? feed_experts : feed_plain, &e);
+    }
+    return x; // (n, n_embd)
+}
+
+// Norms of all queries and of all keys of a row, if the file has them.
+static struct qkv norm_if_there(struct build *b, struct qkv x)
+{
+    if (weights_has(&b->ws, "attn_q_norm.weight"))
+        x.q = build_norm(b, "attn_q_norm", x.q);
+    if (weights_has(&b->ws, "attn_k_norm.weight"))
+        x.k = build_norm(b, "attn_k_norm", x.k);
+    return x;
+}
+
+// A gate beside up, or before it in one matrix of twice the width, or none.
+static struct tensor *feed_jina(struct build *b, struct tensor *x)
+{
+    const int n_ff = b->n_ff[b->layer];
+    if (weights_has(&b->ws, "ffn_gate.weight"))
+        return feed_forward(b, x, n_ff, ACT_GELU_TANH, SCALED_NOT);
+    const bool fused = weights_n_rows(&b->ws, "ffn_up.weight") == 2 * (int64_t)n_ff;
+    return fused ? feed_forward_fused(b, x, n_ff, ACT_GELU_TANH) : feed_forward_plain(b, x, n_ff, ACT_GELU_TANH);
+}
+
+struct tensor *build_jina_bert_v2(struct build *b)
+{
+    const float max_bias = 8;
+    build_read_layer_norm(b);
+    struct tensor *x = build_norm(b, "token_embd_norm", embed(b)); // (n_tok, n_embd)
+    for (int i = 0; i < b->n_layer; i++) {
+        struct attention a = attention_of(b, i);
+        a.slopes = attention_slopes(b, a.n_head, max_bias);
+        build_layer(b, i);
+        struct qkv y = norm_if_there(b, attention_project(b, x, &a));
+        struct tensor *in = build_last_rows_of(b, i, "again_rows", x);              // (n, n_embd)
+        x = attention_residual(b, x, attention_attend(b, y, &a));                   // (n, n_embd)
+        x = build_norm(b, "attn_output_norm", x);                                   // (n, n_embd)
+        if (weights_has(&b->ws, "attn_norm_2.weight"))                              // the input once more
+            x = build_norm(b, "attn_norm_2", graph_add(b->g, "attn_again", x, in)); // (n, n_embd)
+        x = build_norm(b, "layer_output_norm", graph_add(b->g, "ffn_residual", feed_jina(b, x), x)); // (n, n_embd)
     }
     return x; // (n, n_embd)
 }

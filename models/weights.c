@@ -108,6 +108,12 @@ bool weights_has(const struct weights *ws, const char *name)
     return gguf_find_tensor(ws->file, full_name(ws, name).text);
 }
 
+int64_t weights_n_rows(const struct weights *ws, const char *name)
+{
+    const struct gguf_tensor *t = gguf_find_tensor(ws->file, full_name(ws, name).text);
+    return t ? t->ne[1] : 0;
+}
+
 static const struct gguf_tensor *find(struct weights *ws, const char *name, enum presence presence)
 {
     if (ws->fault->code != E_OK)

@@ -44,6 +44,8 @@ void weights_layer(struct weights *ws, int layer);
 void weights_check_unused(struct weights *ws, const char *arch);
 
 bool weights_has(const struct weights *ws, const char *name);
+// The rows of a matrix; 0: there is none.
+int64_t weights_n_rows(const struct weights *ws, const char *name);
 // A vector of n elements, F32 and aligned. NULL when there is none, or after an error.
 const struct weight *weights_vector(struct weights *ws, const char *name, int64_t n, enum presence presence);
 // `rows` rows of k elements as one vector, F32 and aligned.

@@ -56,7 +56,10 @@ def attend(m, q, k, v, window):
         lo, hi = (max(0, t - window // 2), min(n, t + window // 2 + 1)) if window else (0, n)
         for h in range(heads):
             kv = h // (heads // k.shape[1])
-            out[t, h] = arch.softmax(k[lo:hi, kv] @ q[t, h] / np.sqrt(d)) @ v[lo:hi, kv]
+            score = k[lo:hi, kv] @ q[t, h] / np.sqrt(d)
+            if m.get('slopes'):
+                score = score - 2 ** (-8 / heads * (h + 1)) * np.abs(np.arange(lo, hi) - t)
+            out[t, h] = arch.softmax(score) @ v[lo:hi, kv]
     return out.reshape(n, -1)
 
 
@@ -97,8 +100,10 @@ def forward(m, w, ids):
             q, k, v = np.split(linear(y, p + 'attn_qkv'), [HEADS * d, (HEADS + m['kv']) * d], axis=1)
         else:
             q, k, v = (linear(y, p + f'attn_{c}') for c in 'qkv')
+        if m.get('row_norms'):
+            q, k = norm(q, p + 'attn_q_norm'), norm(k, p + 'attn_k_norm')
         q, k, v = (a.reshape(len(ids), -1, d).copy() for a in (q, k, v))
-        if p + 'attn_q_norm.weight' in w:
+        if m.get('head_norms'):
             q = arch.rms_norm(q, w[p + 'attn_q_norm.weight'], EPS)
             k = arch.rms_norm(k, w[p + 'attn_k_norm.weight'], EPS)
         if m.get('pairs'):
@@ -107,7 +112,9 @@ def forward(m, w, ids):
                 q[t] = [arch.rope(turn, head, t, None) for head in q[t]]
                 k[t] = [arch.rope(turn, head, t, None) for head in k[t]]
         y = linear(attend(m, q, k, v, window), p + 'attn_output')
-        x = norm(x + norm(y, p + 'post_attention_norm'), p + 'attn_output_norm')
+        before, x = x, norm(x + norm(y, p + 'post_attention_norm'), p + 'attn_output_norm')
+        if p + 'attn_norm_2.weight' in w:
+            x = norm(x + before, p + 'attn_norm_2')
         y = norm(x, p + 'ffn_norm')
         if p + 'ffn_gate_inp.weight' in w:
             y = experts(m, w, p, y)
@@ -176,6 +183,11 @@ def make(name, m):
             k.norm(p + 'attn_q_norm', d)
             k.norm(p + 'attn_k_norm', d)
         k.linear(p + 'attn_output', EMBD, HEADS * d, bias=bias)
+        if m.get('row_norms'):
+            k.norm(p + 'attn_q_norm', EMBD, bias=True)
+            k.norm(p + 'attn_k_norm', EMBD, bias=True)
+        if m.get('again'):
+            k.norm(p + 'attn_norm_2', bias=True)
         if m['norms'] == 'behind':
             k.norm(p + 'attn_output_norm', bias=True)
             k.norm(p + 'layer_output_norm', bias=True)
@@ -241,6 +253,8 @@ MODELS = {
                       head=[('cls', EMBD), ('cls.output', 1)]),
     'nomic-bert': dict(BEHIND, arch='nomic-bert', qkv=True, gate=True, act='silu', pairs='halves', base=1000.0),
     'nomic-bert-moe': dict(BEHIND, arch='nomic-bert-moe', qkv=True, bias=True, pairs='halves', experts=4, used=2),
+    'jina-bert-v2': dict(BEHIND, arch='jina-bert-v2', slopes=True, gate=True, bias=True, row_norms=True),
+    'jina-bert-v2-fused': dict(BEHIND, arch='jina-bert-v2', slopes=True, fused=True, again=True, bias=True),
     'jina-bert-v3': dict(BEHIND, arch='jina-bert-v3', qkv=True, bias=True, pairs='halves'),
     'modern-bert': dict(BEFORE, arch='modern-bert', rms=False, first_norm=True, qkv=True, fused=True, act='gelu',
                         bare=True, window=[0, 16, 16], base=160000.0, near_base=10000.0, pairs='halves'),

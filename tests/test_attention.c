@@ -144,7 +144,7 @@ static void expect_head(const struct scene *s, int row, const float *q, double s
         score[i] *= (double)scale_of(h);
         if (h->softcap > 0)
             score[i] = (double)h->softcap * tanh(score[i] / (double)h->softcap);
-        score[i] += slope * (i - position);
+        score[i] -= slope * abs(i - position);
         top = fmax(top, score[i]);
     }
     top = fmax(top, sink);
@@ -387,6 +387,7 @@ Test(attention, both_ways_rows_see_what_is_behind_them)
                           .n_head = 1 + (int)i % 3,
                           .magnitude = 2,
                           .window = windows[i],
+                          .slopes = i % 2 ? 0.1f : 0,
                           .both_ways = true};
         check(&r, chunk(h, 7, 7));
         check(&r, chunk(h, 130, 70));

@@ -7,8 +7,9 @@
 #include <math.h>
 #include <stdio.h>
 
-static const char *const names[] = {"bert",        "bert-rank", "nomic-bert", "nomic-bert-moe", "jina-bert-v3",
-                                    "modern-bert", "neo-bert",  "eurobert",   "llama-embed",    "gemma-embedding"};
+static const char *const names[] = {"bert",         "bert-rank",          "nomic-bert",   "nomic-bert-moe",
+                                    "jina-bert-v2", "jina-bert-v2-fused", "jina-bert-v3", "modern-bert",
+                                    "neo-bert",     "eurobert",           "llama-embed",  "gemma-embedding"};
 
 struct rig {
     struct model *model;

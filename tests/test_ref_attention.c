@@ -135,7 +135,7 @@ static void check_head(int seq, int position, int head)
         s *= shape.scale;
         if (shape.softcap > 0)
             s = shape.softcap * tanhl(s / shape.softcap);
-        s -= (long double)slopes[head] * (position - p);
+        s -= (long double)slopes[head] * abs(position - p);
         long double weight = expl(s); // long double needs no greatest score
         total += weight;
         stored(KV_VALUE, seq, p, kv_head, row);
@@ -189,6 +189,7 @@ Test(ref_attention, both_ways_over_several_pages_and_sequences)
 Test(ref_attention, both_ways_through_a_window)
 {
     check_both_ways((struct shape){4, 2, 16, 8, 0.25f, 0, 20, {DT_F32, DT_F32}, 0, false, true, 0});
+    check_both_ways((struct shape){4, 2, 16, 8, 0.25f, 0, 40, {DT_F32, DT_F32}, 0, false, true, 0.3f});
     check_both_ways((struct shape){4, 4, 16, 8, 0.25f, 0, 129, {DT_F32, DT_F32}, 0, false, true, 0});
 }
 

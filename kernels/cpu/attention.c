@@ -1,7 +1,7 @@
 // Attention of some rows of a step, for one KV head and the query heads that share it. Compiled for every ISA level.
 //
 // The naive loop, for each row and head, over the positions j that the row sees:
-//   s[j] = scale * (q . k[j]) + slope * (j - position);  p[j] = exp(s[j] - max of s);  out = (sum over j of p[j] * v[j]) / (sum of p[j])
+//   s[j] = scale * (q . k[j]) + slope * -|j - position|;  p[j] = exp(s[j] - max of s);  out = (sum over j of p[j] * v[j]) / (sum of p[j])
 // This file takes as many (row, head) pairs of one sequence together as the scratch holds, and goes through their
 // positions in spans of ATTENTION_SPAN. So a page of keys or values is fetched and decoded once for all pairs. The
 // steps for each span:
@@ -32,6 +32,7 @@ enum {
 struct query {
     int32_t lo, hi;
     float slope;              // of the scores by position; 0: none
+    int32_t position;         // of the row
     float top, sum;           // over the sink and all spans so far: the maximum score, the sum of e^(score - top)
     float span_top, span_sum; // the same over the current span
     float factor_scale;       // scale of its 16-bit integers (query_factors), if keys are multiplied as integers
@@ -364,7 +365,7 @@ static void softmax(const struct attention_args *a, struct query *q, int n, floa
     for (int i = 0; i < n; i++) {
         int lo = span_lo(&q[i], begin), hi = span_hi(&q[i], begin);
         if (lo < hi)
-            q[i].span_top = scale_scores(a, scores + i * ATTENTION_SPAN, lo, hi, q[i].slope, begin - (q[i].hi - 1));
+            q[i].span_top = scale_scores(a, scores + i * ATTENTION_SPAN, lo, hi, q[i].slope, begin - q[i].position);
     }
     for (int i = 0; i < n; i++) {
         int lo = span_lo(&q[i], begin), hi = span_hi(&q[i], begin);
@@ -640,6 +641,7 @@ static void load_queries(struct work *w, int first, int n)
         w->queries[i] = (struct query){
             .lo = seen.lo, .hi = seen.hi, .out = a->out + (size_t)row * a->out_stride + (size_t)(head * a->dim_v)};
         w->queries[i].slope = a->slopes ? a->slopes[head] : 0;
+        w->queries[i].position = a->positions[row];
         if (a->sinks)
             start_at_sink(&w->queries[i], a->sinks[head], a->dim_v);
         w->lo = MIN(w->lo, seen.lo);

@@ -256,8 +256,7 @@ INLINE veci counted(int p)
     return i;
 }
 
-// What turns the dot products of a query into scores. Slot 0 is at the position `from` behind the query's own, which is
-// 0 or less.
+// What turns the dot products of a query into scores. Slot 0 is at the position `from` behind the query's own.
 struct scoring {
     const struct attention_args *a;
     float slope; // 0: scores do not depend on the distance
@@ -272,7 +271,11 @@ INLINE vec score_of(const struct scoring *s, vec product, int slot, int p)
     score = s->a->softcap > 0 ? s->a->softcap * vec_tanh(score / s->a->softcap) : score;
     if (s->slope == 0)
         return score;
-    return vec_fma(vec_all(s->slope), veci_to_vec(counted(p) + (slot + s->from)), score);
+    veci behind = counted(p) + (slot + s->from); // 0 or less, but with attention both ways
+    const veci after = behind > 0;               // all bits set where true
+    if (s->a->both_ways)
+        behind = (behind ^ after) - after;
+    return vec_fma(vec_all(s->slope), veci_to_vec(behind), score);
 }
 
 // Scales the LANES dot products around `slot`, which is an end of the range [lo, hi). Slots outside of the range

@@ -181,7 +181,7 @@ struct query {
     double slope;
 };
 
-// s = scale q.k, then softcap tanh(s / softcap) (Gemma 2, arXiv 2408.00118), then s + slope (j - position) (ALiBi: Press
+// s = scale q.k, then softcap tanh(s / softcap) (Gemma 2, arXiv 2408.00118), then s - slope |j - position| (ALiBi: Press
 // et al. 2021, arXiv 2108.12409).
 static double score(const struct ref_run *r, const struct query *q, int position)
 {
@@ -189,7 +189,7 @@ static double score(const struct ref_run *r, const struct query *q, int position
     const uint8_t *key = kv_at(r, q->n->p.attn.layer, KV_KEY, q->seq, position, q->head_kv);
     dtype_decode[r->kv_type[KV_KEY]](key, r->decoded, dim);
     double s = dot(q->q, r->decoded, dim) * (double)q->n->p.attn.scale, cap = (double)q->n->p.attn.softcap;
-    return (cap > 0 ? cap * tanh(s / cap) : s) + q->slope * (position - q->position);
+    return (cap > 0 ? cap * tanh(s / cap) : s) + q->slope * -fabs((double)(position - q->position));
 }
 
 // softmax(s) v (Vaswani et al. 2017, arXiv 1706.03762). The scores are computed twice, for their maximum and for the
