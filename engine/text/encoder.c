@@ -55,7 +55,8 @@ static int encode_word(struct encoder *e, const char *word, size_t len)
         return spm_encode_word(e, word, len, false);
     case TOKENIZER_WPM:
         return wpm_encode_word(e, word, len);
-    case TOKENIZER_UGM: // which is encoded as a whole
+    case TOKENIZER_UGM: // these are encoded as a whole
+    case TOKENIZER_PLAMO2:
     case TOKENIZER_NONE:
         break;
     }

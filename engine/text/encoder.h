@@ -41,8 +41,9 @@ int bpe_encode_word(struct encoder *e, const char *word, size_t len);
 int spm_encode_word(struct encoder *e, const char *word, size_t len, bool prefix);
 int wpm_encode_word(struct encoder *e, const char *word, size_t len);
 
-// Appends the tokens of a text between special tokens.
+// Append the tokens of a text between special tokens.
 int ugm_encode(struct encoder *e, const char *p, const char *end);
+int plamo2_encode(struct encoder *e, const char *p, const char *end);
 
 // The length of the part at p < end that WPM can encode independently: one ASCII space or punctuation character, or
 // everything up to the next one.

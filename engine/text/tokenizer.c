@@ -45,11 +45,13 @@ static int choose_kind(struct tokenizer *t, const struct gguf *g, unsigned flags
         t->kind = TOKENIZER_WPM;
     } else if (str_equal_z(model, "t5")) {
         t->kind = TOKENIZER_UGM;
+    } else if (str_equal_z(model, "plamo2")) {
+        t->kind = TOKENIZER_PLAMO2;
     } else if (str_equal_z(model, "gpt2") || str_equal_z(model, "gemma4")) {
         t->kind = TOKENIZER_BPE;
         return choose_pre(t, g, str_equal_z(model, "gemma4") ? STR_LIT("gemma4") : pre, flags, err);
     } else {
-        return vocab_fail(g, model_key, err, "'%.*s' is not one of llama, gpt2, gemma4, bert, t5",
+        return vocab_fail(g, model_key, err, "'%.*s' is not one of llama, gpt2, gemma4, bert, t5, plamo2",
                           (int)MIN(model.len, (size_t)64), model.data);
     }
     return 0;
@@ -72,9 +74,16 @@ static int load(struct tokenizer *t, const struct gguf *g, unsigned flags, struc
     if (t->kind == TOKENIZER_BPE) {
         return vocab_load_merges(t, g, err);
     }
-    return t->kind == TOKENIZER_WPM   ? vocab_load_words(t, g, err)
-           : t->kind == TOKENIZER_UGM ? vocab_load_unigram(t, g, err)
-                                      : 0;
+    switch (t->kind) {
+    case TOKENIZER_WPM:
+        return vocab_load_words(t, g, err);
+    case TOKENIZER_UGM:
+        return vocab_load_unigram(t, g, err);
+    case TOKENIZER_PLAMO2:
+        return vocab_load_costs(t, g, err);
+    default:
+        return 0;
+    }
 }
 
 int tokenizer_load(struct tokenizer **out, const struct gguf *g, unsigned flags, struct error *err)
@@ -142,6 +151,9 @@ static int encode_plain(struct encoder *e, const char *p, const char *end, bool 
     }
     if (t->kind == TOKENIZER_UGM) {
         return ugm_encode(e, p, end);
+    }
+    if (t->kind == TOKENIZER_PLAMO2) {
+        return plamo2_encode(e, p, end);
     }
     if (t->kind == TOKENIZER_SPM && first && t->add_space_prefix) {
         size_t len = escaped_word_len(t, p, (size_t)(end - p));

@@ -261,9 +261,9 @@ void vocab_load_bytes(struct tokenizer *t)
     static const char digits[] = "0123456789ABCDEF";
     for (int b = 0; b < 256; b++) {
         char s[8] = {'<', '0', 'x', digits[b >> 4], digits[b & 15], '>'};
-        if (tokenizer_escapes(t)) {
+        if (tokenizer_escapes(t) || t->kind == TOKENIZER_PLAMO2) {
             t->byte_token[b] = token_map_find(&t->map, s, 6);
-            if (t->byte_token[b] < 0) {
+            if (t->byte_token[b] < 0 && t->kind != TOKENIZER_PLAMO2) {
                 s[0] = (char)b;
                 t->byte_token[b] = token_map_find(&t->map, s, 1);
             }
@@ -319,6 +319,9 @@ static size_t print_token(const struct tokenizer *t, int32_t id, char *out)
     struct str s = spelling(&t->text, id);
     switch ((enum token_attr)t->attr[id]) {
     case TOKEN_NORMAL:
+        if (t->kind == TOKENIZER_PLAMO2) { // spaces are spaces
+            break;
+        }
         return t->kind == TOKENIZER_BPE && !tokenizer_escapes(t) ? print_letters(s, out) : print_escaped(s, out);
     case TOKEN_BYTE:
         *out = (char)byte_spelling(s);

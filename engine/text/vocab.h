@@ -77,10 +77,11 @@ struct tokenizer {
 
     struct special_tokens special;
     struct merge_table merges; // BPE
-    struct trie words;         // WPM, UGM
+    struct trie words;         // WPM, UGM, PLaMo 2
     struct charsmap charsmap;  // UGM
     float *score;              // UGM: of each token
     float unknown_score;       // UGM: of a character that no token spells
+    int32_t *cost;             // PLaMo 2: of each token
 };
 
 // Whether spaces are spelled WORD_MARK and bytes without a token <0xNN>.
@@ -109,6 +110,7 @@ int vocab_load_special(struct tokenizer *t, const struct gguf *g, struct error *
 void vocab_load_bytes(struct tokenizer *t);                                           // byte_token, glued, joined
 int vocab_load_merges(struct tokenizer *t, const struct gguf *g, struct error *err);  // BPE
 int vocab_load_words(struct tokenizer *t, const struct gguf *g, struct error *err);   // WPM
+int vocab_load_costs(struct tokenizer *t, const struct gguf *g, struct error *err);   // PLaMo 2
 int vocab_load_unigram(struct tokenizer *t, const struct gguf *g, struct error *err); // UGM
 
 // The merge of two symbols; NULL if there is none.

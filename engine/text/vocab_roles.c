@@ -86,6 +86,11 @@ static void default_roles(struct tokenizer *t)
         t->role[TOKEN_BOS] = 101;
         t->role[TOKEN_SEP] = 102;
         t->role[TOKEN_MASK] = 103;
+    } else if (t->kind == TOKENIZER_PLAMO2) {
+        t->role[TOKEN_UNK] = 0;
+        t->role[TOKEN_BOS] = 1;
+        t->role[TOKEN_EOS] = 2;
+        t->role[TOKEN_PAD] = 3;
     } else if (t->kind == TOKENIZER_UGM) {
         t->role[TOKEN_PAD] = 0;
         t->role[TOKEN_EOS] = 1;
@@ -188,7 +193,7 @@ static void mark_ends(struct tokenizer *t)
 static int load_adds(struct tokenizer *t, const struct gguf *g, struct error *err)
 {
     unsigned pre = t->kind == TOKENIZER_BPE ? t->pre->flags : 0;
-    t->add_bos = (t->kind != TOKENIZER_BPE && t->kind != TOKENIZER_UGM) || (pre & PRE_ADD_BOS) != 0;
+    t->add_bos = t->kind == TOKENIZER_SPM || t->kind == TOKENIZER_WPM || (pre & PRE_ADD_BOS) != 0;
     t->add_eos = t->kind == TOKENIZER_UGM;
     t->add_space_prefix = t->kind == TOKENIZER_SPM;
     t->clean_spaces = t->kind == TOKENIZER_WPM || (pre & PRE_CLEAN_SPACES) != 0;
