@@ -153,7 +153,7 @@ static int encode_plain(struct encoder *e, const char *p, const char *end, bool 
         return ugm_encode(e, p, end);
     }
     if (t->kind == TOKENIZER_PLAMO2) {
-        return plamo2_encode(e, p, end);
+        return least_cost_encode(e, p, end);
     }
     if (t->kind == TOKENIZER_SPM && first && t->add_space_prefix) {
         size_t len = escaped_word_len(t, p, (size_t)(end - p));

@@ -73,7 +73,7 @@ static int emit(struct encoder *e, const struct way *ways, const char *text, siz
     return 0;
 }
 
-int plamo2_encode(struct encoder *e, const char *p, const char *end)
+int least_cost_encode(struct encoder *e, const char *p, const char *end)
 {
     size_t room, bytes;
     if (size_mul((size_t)(end - p), 3, &room) || size_add(room, 4, &room) ||
