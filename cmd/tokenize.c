@@ -137,7 +137,8 @@ static int write_ids(const struct options *o, const struct tokenizer *t, struct 
     if (!status && !(status = file_replace_begin(&f, o->out, err))) {
         const int32_t head[2] = {(int32_t)ids.n, tokenizer_n_vocab(t)};
         status = file_replace_write(&f, head, sizeof head, err) ||
-                         file_replace_write(&f, ids.ids, ids.n * sizeof *ids.ids, err) || file_replace_end(&f, err)
+                         file_replace_write(&f, ids.ids, ids.n * sizeof *ids.ids, err) ||
+                         (file_replace_share(&f), file_replace_end(&f, err))
                      ? -1
                      : 0;
         if (status)

@@ -313,7 +313,7 @@ static int finish_vector(struct embedder *e, float *out, struct error *err)
     double length = ranks || e->o.normalise < 0 ? 1 : length_of(x, e->out_width, e->o.normalise);
     for (int i = 0; i < e->out_width; i++) {
         out[i] = (float)(length > 0 ? x[i] / length : 0);
-        if (!isfinite(out[i]))
+        if (!isfinite(x[i]) || !isfinite(out[i]))
             return fail(err, E_MODEL, "a vector that is not finite: the weights hold values that are no numbers");
     }
     return 0;

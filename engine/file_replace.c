@@ -72,6 +72,14 @@ int file_replace_begin(struct file_replace *f, const char *path, struct error *e
     return status;
 }
 
+void file_replace_share(struct file_replace *f)
+{
+    struct stat st;
+    const mode_t mask = umask(0);
+    umask(mask);
+    fchmod(f->fd, stat(f->path, &st) ? 0666 & ~mask : st.st_mode & 0777);
+}
+
 int file_replace_write(struct file_replace *f, const void *data, size_t n, struct error *err)
 {
     const char *at = data;

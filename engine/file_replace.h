@@ -19,6 +19,9 @@ void file_replace_folders(const char *path);
 // are never replaced. When one fails and abort is called, no temporary file is left behind.
 int file_replace_begin(struct file_replace *f, const char *path, struct error *err);
 int file_replace_write(struct file_replace *f, const void *data, size_t n, struct error *err);
+// Gives the new file the permissions of the old one or, if there is none, those that programs usually give: read and write
+// less the umask. Without it only the owner may read it.
+void file_replace_share(struct file_replace *f);
 int file_replace_end(struct file_replace *f, struct error *err); // closes in any case
 void file_replace_abort(struct file_replace *f);                 // fine at any point after begin, and after end
 

@@ -1,5 +1,5 @@
 // Finds the family whose name is general.architecture in the table made from arch.def, and has build_model build
-// its graph. An unknown name is refused with a list of all known ones.
+// its graph. An unknown name is refused.
 #include "models/arch.h"
 
 #include "kernels/text.h"
@@ -31,16 +31,11 @@ void arch_list(struct text *out)
 
 static int refuse_unknown(const struct gguf *file, const struct gguf_kv *kv, struct str name, struct error *err)
 {
-    struct text known = {0};
-    arch_list(&known);
-    const char *list = known.failed ? "" : known.data;
+    static const char where[] = "`quern help` lists those that are known";
     if (kv)
-        gguf_fail(file, kv->shard, kv->offset, err, "key 'general.architecture': '%.*s' is not known; known are: %s",
-                  (int)MIN(name.len, (size_t)64), name.data, list);
-    else
-        gguf_fail(file, 0, ERR_NO_OFFSET, err, "key 'general.architecture': is missing; known are: %s", list);
-    text_free(&known);
-    return -1;
+        return gguf_fail(file, kv->shard, kv->offset, err, "key 'general.architecture': '%.*s' is not known; %s",
+                         (int)MIN(name.len, (size_t)64), name.data, where);
+    return gguf_fail(file, 0, ERR_NO_OFFSET, err, "key 'general.architecture': is missing; %s", where);
 }
 
 static const struct family *find_family(const struct gguf *file, struct error *err)

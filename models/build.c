@@ -336,8 +336,11 @@ static struct tensor *build_checked(struct build *b, build_fn *build, enum famil
     if (b->h.fault->code != E_OK || weights_open(&b->ws, b->h.file, &b->g->arena, b->h.fault) != 0 ||
         weights_adapt(&b->ws, o->adapters, o->n_adapters, b->h.arch, b->h.fault) != 0)
         return NULL;
-    const int64_t pooling = hparam_int_or(&b->h, "pooling_type", 0, UINT32_MAX, POOLING_NONE);
-    b->pooling->kind = pooling <= POOLING_RANK ? (enum pooling)pooling : POOLING_NONE; // writers save -1 for none
+    const int64_t pooling = hparam_int_or(&b->h, "pooling_type", -1, UINT32_MAX, POOLING_NONE);
+    if (pooling > POOLING_RANK && pooling != UINT32_MAX)
+        hparam_refuse(&b->h, "pooling_type", "%lld is no way to make a vector", (long long)pooling);
+    b->pooling->kind =
+        pooling >= 0 && pooling <= POOLING_RANK ? (enum pooling)pooling : POOLING_NONE; // writers save -1 for none
     b->pooling->before_rank = POOLING_FIRST;
     struct tensor *result = result_of(b, build(b), kind, o->hidden, b->h.fault);
     read_pooling(b);

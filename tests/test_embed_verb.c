@@ -172,6 +172,34 @@ Test(embed_verb, a_batch_embeds_rows_as_embed_does)
     expect_says("err", "nothing to do");
 }
 
+Test(embed_verb, questions_and_poolings_that_do_not_fit_are_refused)
+{
+    cr_expect_eq(shell("$Q embed -m $BERT --override-kv bert.pooling_type=int:99 a"), 3);
+    expect_says("err", "pooling_type");
+    cr_expect_eq(shell("$Q embed -m $RANK --query a --pooling mean b"), 2);
+    cr_expect_eq(shell("$Q embed -m $BERT --pooling rank b"), 2);
+    expect_says("err", "--query");
+    cr_expect_eq(shell("$Q embed -m $RANK -c 6 --truncate --query 'a b c d e f' x"), 2);
+    expect_says("err", "no room");
+    cr_expect_eq(shell("$Q batch -m $RANK lines -o out"), 1);
+    cr_expect_eq(shell("grep -q reranker out"), 0);
+    write_text("inf", "{\"text\": \"a\", \"id\": 1e999}\n");
+    cr_expect_eq(shell("$Q embed -m $BERT -f inf"), 2);
+    cr_expect_eq(shell("umask 022; $Q embed -m $BERT a -o v.npy && test $(stat -c %%a v.npy) = 644"), 0);
+}
+
+// The last bytes of the file are those of the last bias, which become no numbers.
+Test(embed_verb, vectors_that_are_no_numbers_are_errors_of_their_rows)
+{
+    cr_assert_eq(shell("cp $BERT bad.gguf && head -c 64 /dev/zero | tr '\\0' '\\377' | "
+                       "dd of=bad.gguf bs=1 seek=$(($(stat -c %%s bad.gguf) - 64)) conv=notrunc"),
+                 0);
+    cr_expect_eq(shell("$Q embed -m bad.gguf a"), 3);
+    expect_says("err", "not finite");
+    cr_expect_eq(shell("$Q batch -m bad.gguf lines -o out"), 1);
+    cr_expect_eq(shell("test $(grep -c model_error out) = 3"), 0);
+}
+
 Test(embed_verb, lines_of_a_batch_are_texts_for_a_model_that_embeds)
 {
     cr_expect_eq(shell("$Q batch -m $BERT lines -o out && grep -c embedding out > n"), 0);

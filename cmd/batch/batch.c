@@ -154,6 +154,23 @@ static int open_session(struct batch *b, struct error *err)
     return 0;
 }
 
+// The fingerprint of the model and of its adapters.
+static int digest_all(const struct model *m, struct digest_value *out, struct error *err)
+{
+    struct digest d = {0};
+    struct digest_value part;
+    if (digest_model(m->file, out, err))
+        return -1;
+    digest_add(&d, out, sizeof *out);
+    for (int i = 0; i < m->n_adapters; i++) {
+        if (digest_model(m->adapter_files[i], &part, err))
+            return -1;
+        digest_add(&d, &part, sizeof part);
+    }
+    *out = m->n_adapters ? digest_end(&d) : *out;
+    return 0;
+}
+
 static int open_output(struct batch *b, struct error *err)
 {
     struct digest_value model;
@@ -167,7 +184,7 @@ static int open_output(struct batch *b, struct error *err)
         .retry_errors = b->o->retry_errors,
         .window = MAX(WINDOW_LEAST, 8 * (int)b->o->parallel),
     };
-    if (digest_model(b->l.model->file, &model, err) ||
+    if (digest_all(b->l.model, &model, err) ||
         batch_manifest_make(&b->manifest, b->o, model, &b->survey, b->shard, err))
         return -1;
     if (is_file && batch_manifest_check(&b->manifest, b->out_path, size, b->o->force, &is_new, err))
@@ -444,15 +461,45 @@ static int64_t expected_tokens(const struct batch *b, const struct scheduler_sta
     return (int64_t)((double)b->n_prompt_fed * bytes / fed + (double)s->n_generated / done * rows);
 }
 
+// Computes each row by itself, after a row of their group was found bad, so that it fails alone.
+static int embed_alone(struct batch *b, struct error *err)
+{
+    struct batch_embed all = b->embed;
+    b->embed.n = 1;
+    for (int i = 0; i < all.n; i++) {
+        struct error bad = {.code = E_OK};
+        b->embed.jobs[0] = all.jobs[i];
+        if (batch_embed_run(&b->embed, &b->context, &bad) && bad.code != E_MODEL) {
+            *err = bad;
+            return -1;
+        }
+        all.jobs[i]->failed = bad.code == E_MODEL;
+    }
+    memcpy(b->embed.jobs, all.jobs, sizeof all.jobs);
+    b->embed.n = all.n;
+    return 0;
+}
+
+static int print_embedded(struct batch *b, struct batch_job *job, struct text *line, struct error *err)
+{
+    static const char why[] = "a vector that is not finite: the weights hold values that are no numbers";
+    if (job->failed)
+        return batch_error_print(job->row.number, job->row.custom_id, "model_error", why, line, err) ||
+               put_line(b, job->row.number, line, why, err);
+    return batch_embed_print(job, &b->context, line, err) || put_line(b, job->row.number, line, NULL, err);
+}
+
 // Computes the group of rows that was read, and writes their lines.
 static int embed_group(struct batch *b, struct error *err)
 {
-    if (b->embed.n && batch_embed_run(&b->embed, &b->context, err))
+    if (b->embed.n && batch_embed_run(&b->embed, &b->context, err) && (err->code != E_MODEL || embed_alone(b, err)))
         return -1;
     for (int i = 0; i < b->embed.n; i++) {
         struct text line = {0};
         struct batch_job *job = b->embed.jobs[i];
-        int status = batch_embed_print(job, &b->context, &line, err) || put_line(b, job->row.number, &line, NULL, err);
+        for (int j = 0; j < job->n_requests; j++)
+            b->embed.n_tokens += (int64_t)job->prompts[j].n;
+        int status = print_embedded(b, job, &line, err);
         text_free(&line);
         if (status)
             return -1;

@@ -41,7 +41,9 @@ int batch_embed_make(struct batch_job *job, const struct batch_context *c, const
 {
     *code = "not_supported";
     if (job->row.kind != ROW_EMBEDDING)
-        return fail(err, E_USAGE, "this model makes embeddings, not answers");
+        return fail(err, E_USAGE, "this run makes embeddings, not answers");
+    if (c->model->info.pooling.kind == POOLING_RANK)
+        return fail(err, E_USAGE, "this model is a reranker; quern embed --query scores texts");
     *code = "invalid_request";
     const struct value *input = job->row.prompt;
     const bool many = input->kind == VALUE_LIST && input->list->items[0].kind != VALUE_INT;
@@ -99,6 +101,7 @@ static int alloc_vectors(struct batch_embed *b, struct error *err)
     for (int i = 0; i < b->n; i++) {
         struct batch_job *job = b->jobs[i];
         job->width = embedder_width(b->embedder);
+        free(job->vectors);
         job->vectors = calloc((size_t)job->n_requests * (size_t)job->width, sizeof *job->vectors);
         if (!job->vectors)
             return fail(err, E_MEMORY, "no memory for %d vectors", job->n_requests);
@@ -124,10 +127,8 @@ int batch_embed_run(struct batch_embed *b, const struct batch_context *c, struct
     int longest = 1;
     for (int i = 0; i < b->n; i++) {
         n += (size_t)b->jobs[i]->n_requests;
-        for (int j = 0; j < b->jobs[i]->n_requests; j++) {
+        for (int j = 0; j < b->jobs[i]->n_requests; j++)
             longest = MAX(longest, (int)b->jobs[i]->prompts[j].n);
-            b->n_tokens += (int64_t)b->jobs[i]->prompts[j].n;
-        }
     }
     struct embedder_text *texts = calloc(MAX(n, 1u), sizeof *texts);
     int status = texts ? open_embedder(b, c, longest, err) : fail(err, E_MEMORY, "no memory for %zu texts", n);

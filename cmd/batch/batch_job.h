@@ -46,6 +46,7 @@ struct batch_job {
     int64_t n_bad_calls;        // tool calls that could not be read, and are content
     float *vectors;             // [n_requests][width] of an embedding
     int width;
+    bool failed;             // the vectors are no numbers
     struct text prompt_text; // of a chat: its last characters decide how the answer is split into reasoning and content
     struct str *stops;       // stop strings of all requests
     int32_t *stop_tokens;    // stop tokens of all requests

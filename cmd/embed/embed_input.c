@@ -32,7 +32,7 @@ static int read_id(struct embed_texts *t, const struct value *row, struct str *i
     if (!v)
         return 0;
     struct value copy;
-    int status = json_write_text(v, &(struct json_style){.ascii = true}, &json, err);
+    int status = json_write_text(v, &(struct json_style){.ascii = true, .strict = true}, &json, err);
     if (!status && !(status = value_string_copy(&copy, &t->arena, (struct str){json.data, json.size}, err)))
         *id = copy.text;
     text_free(&json);
@@ -163,6 +163,16 @@ static int encode_pair(const struct encoding *e, struct str document, struct err
     return 0;
 }
 
+// How many tokens stand before the document of a pair.
+static int question_length(const struct encoding *e, size_t *n, struct error *err)
+{
+    struct token_list ids = {0};
+    int status = tokenizer_encode(e->tokenizer, str_from(e->query), e->flags, &ids, err);
+    *n = ids.n;
+    token_list_free(&ids);
+    return status;
+}
+
 // Cuts the text that was encoded last to `limit` tokens, of which the last one stays.
 static void cut(struct embed_texts *t, size_t first, int limit)
 {
@@ -211,6 +221,11 @@ int embed_texts_encode(struct embed_texts *t, const struct tokenizer *tokenizer,
         memcpy(ended, pattern.data, pattern.len);
         e.pattern = ended;
     }
+    size_t question = 0;
+    if (o->query && question_length(&e, &question, err))
+        return -1;
+    if (question + 1 >= (size_t)limit)
+        return fail(err, E_USAGE, "--query: %zu tokens leave no room for a text, limit %d", question, limit);
     for (size_t i = 0; i < t->n; i++)
         if (encode_one(&e, &t->at[i], o, limit, err))
             return -1;

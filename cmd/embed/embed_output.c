@@ -12,6 +12,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 enum form { FORM_AUTO, FORM_JSON, FORM_JSONL, FORM_ARRAY, FORM_NPY, FORM_RAW };
 
@@ -177,9 +178,13 @@ static enum form form_of(const struct options *o)
 int embed_write(const struct embed_result *r, const struct options *o, struct error *err)
 {
     struct sink s = {.to_file = o->out && strcmp(o->out, "-")};
+    if (!s.to_file && form_of(o) >= FORM_NPY && terminal_is_tty(STDOUT_FILENO))
+        return fail(err, E_USAGE, "numbers in bytes are not for a terminal; -o FILE takes them");
     if (s.to_file && file_replace_begin(&s.file, o->out, err))
         return -1;
     int status = write_form(&s, r, form_of(o), err);
+    if (s.to_file && !status)
+        file_replace_share(&s.file);
     if (s.to_file && !status)
         status = file_replace_end(&s.file, err);
     if (s.to_file && status)

@@ -78,7 +78,10 @@ static int embed_texts(struct loaded *l, struct embed_texts *t, const struct opt
     struct model *m = l->model;
     const enum pooling pooling = choose_pooling(m, o);
     if (pooling == POOLING_RANK && !o->query)
-        return fail(err, E_USAGE, "this model is a reranker: --query TEXT says what the texts are scored for");
+        return fail(err, E_USAGE, "%s: --query TEXT says what the texts are scored for",
+                    o->pooling ? "--pooling rank" : "this model is a reranker");
+    if (pooling != POOLING_RANK && o->query)
+        return fail(err, E_USAGE, "--query: scores are made by --pooling rank");
     if (embed_texts_encode(t, m->tokenizer, m->file, o, most_tokens(m, o), err))
         return -1;
     if (t->longest > m->n_ctx && model_set_context(m, t->longest, err))
