@@ -341,6 +341,8 @@ Test(ptx_attend, every_form_is_assembled_without_spills)
         for (int form = PTX_ATTEND_ROWS; form <= PTX_ATTEND_TILES; form++)
             for (int kind = 0; kind < 3; kind++) { // floats, halves, floats with slopes
                 const bool halves = kind == 1;
+                if (kind == 2 && i % 3) // their text differs from that of floats in one place
+                    continue;
                 struct card *c = card_new(cases[i], halves);
                 struct ptx p;
                 struct ptx_launch l;
