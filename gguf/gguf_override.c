@@ -10,7 +10,7 @@ static size_t value_bytes(const struct gguf_override *o)
 // Fills in the value; strings and numbers live in the arena.
 static int set_value(struct gguf *g, struct gguf_kv *kv, const struct gguf_override *o, struct error *err)
 {
-    const uint8_t flag = o->boolean;
+    const uint8_t flag = o->type == GGUF_BOOL && o->boolean;
     const void *from = o->type == GGUF_BOOL ? &flag : o->type == GGUF_I64 ? (const void *)&o->integer : &o->real;
     *kv = (struct gguf_kv){.key = kv->key, .type = o->type, .element = o->type, .count = 1, .offset = ERR_NO_OFFSET};
     if (o->type == GGUF_STRING) {
