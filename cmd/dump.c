@@ -56,7 +56,7 @@ static int dump(const struct options *o, struct error *err)
         return fail(err, E_USAGE, "say what to dump: graph, plan or ptx");
     struct loaded l;
     struct text out = {0};
-    int status = load_model(&l, o, err);
+    int status = load_model_as_meant(&l, o, err);
     if (!status)
         status = stage == 0   ? graph_print(l.model->graph, &out)
                  : stage == 1 ? print_plan(l.model, o, &out, err)

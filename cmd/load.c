@@ -90,10 +90,11 @@ static double tune_seconds(const struct options *o)
     return o->no_tune ? 0 : o->tune ? all : at_load;
 }
 
+enum { LORAS_MOST = 16 };
+
 // The files and scales of --lora: FILE, or FILE:SCALE where what follows the last colon is a number.
 static int take_loras(const struct options *o, struct model_adapter *out, struct text *paths, struct error *err)
 {
-    enum { LORAS_MOST = 16 };
     if (o->loras.n > LORAS_MOST)
         return fail(err, E_USAGE, "--lora: %d adapters, limit %d", o->loras.n, (int)LORAS_MOST);
     for (int i = 0; i < o->loras.n; i++) { // one after another, each with a NUL behind it
@@ -131,7 +132,7 @@ static int load(struct loaded *l, const struct options *o, bool hidden, bool if_
     if (!path)
         return -1;
     char cache[4096];
-    struct model_adapter loras[16];
+    struct model_adapter loras[LORAS_MOST];
     struct text lora_paths = {0};
     if (take_loras(o, loras, &lora_paths, err)) {
         text_free(&lora_paths);

@@ -57,5 +57,7 @@ int json_write_text(const struct value *v, const struct json_style *style, struc
 // Writes a float like Python's repr: the fewest digits that read back as the same number. Returns the length.
 enum { FLOAT_TEXT = 32 };
 int float_repr(double f, char out[FLOAT_TEXT]);
+// Appends a finite float32 with the fewest digits, from 6 on, that read back as the same float32.
+void text_print_float32(struct text *out, float f);
 
 #endif

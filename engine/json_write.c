@@ -247,3 +247,14 @@ int json_write_text(const struct value *v, const struct json_style *style, struc
         return -1;
     return out->failed ? fail(err, E_MEMORY, "no memory for a JSON text") : 0;
 }
+
+void text_print_float32(struct text *out, float f)
+{
+    char digits[FLOAT_TEXT];
+    for (int n = 6; n <= 9; n++) {
+        snprintf(digits, sizeof digits, "%.*g", n, (double)f);
+        if (strtof(digits, NULL) == f)
+            break;
+    }
+    text_print(out, "%s", digits);
+}

@@ -57,6 +57,9 @@ enum {
     SCORED_ROWS = 64, // rows of a step that can have logits, for prompts whose log-probabilities are wanted
 };
 
+// What --as says, by the order of its words in options.def.
+enum { AS_AUTO, AS_COMPLETION, AS_CHAT, AS_EMBEDDING };
+
 // --- opening ---
 
 static char *folder_of(const char *path)
@@ -91,7 +94,7 @@ static int open_input(struct batch *b, struct error *err)
 static void open_form(struct batch *b)
 {
     const bool embeds = b->l.model->hidden;
-    bool chats = b->o->as == 2 || (b->o->as == 0 && batch_context_chats(&b->context));
+    bool chats = b->o->as == AS_CHAT || (b->o->as == AS_AUTO && batch_context_chats(&b->context));
     b->form = (struct row_form){.format = b->input.format,
                                 .kind = embeds  ? ROW_EMBEDDING
                                         : chats ? ROW_CHAT
@@ -195,8 +198,6 @@ static int open_output(struct batch *b, struct error *err)
         return -1;
     return is_new ? batch_manifest_write(&b->manifest, b->out_path, err) : 0;
 }
-
-enum { AS_AUTO, AS_COMPLETION, AS_CHAT, AS_EMBEDDING };
 
 // A model that is made for embeddings embeds, unless the flags say otherwise.
 static int load_for_rows(struct batch *b, struct error *err)

@@ -2,6 +2,7 @@
 // for longer ones.
 #include "cmd/batch/batch_embed.h"
 #include "cmd/terminal/terminal.h"
+#include "engine/json.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -34,7 +35,8 @@ static int check_length(const struct token_list *text, const struct batch_contex
     if (text->n <= (size_t)most)
         return 0;
     *code = "context_length_exceeded";
-    return fail(err, E_USAGE, "the text has %zu tokens, limit %lld; -c sets it", text->n, (long long)most);
+    return fail(err, E_USAGE, "the text has %zu tokens, limit %lld%s", text->n, (long long)most,
+                most < c->model->graph->position_rows ? "; -c sets it" : "");
 }
 
 int batch_embed_make(struct batch_job *job, const struct batch_context *c, const char **code, struct error *err)
@@ -146,18 +148,6 @@ void batch_embed_free(struct batch_embed *b)
 
 // ---- Lines
 
-// The fewest digits that read back as the same float32.
-static void print_float(struct text *out, float f)
-{
-    char digits[32];
-    for (int n = 6; n <= 9; n++) {
-        snprintf(digits, sizeof digits, "%.*g", n, (double)f);
-        if (strtof(digits, NULL) == f)
-            break;
-    }
-    text_print(out, "%s", digits);
-}
-
 static void print_base64(struct text *out, const uint8_t *bytes, size_t n)
 {
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -183,7 +173,7 @@ static void print_vector(struct text *out, const float *v, int n, bool base64)
     text_print(out, "[");
     for (int i = 0; i < n; i++) {
         text_print(out, i ? "," : "");
-        print_float(out, v[i]);
+        text_print_float32(out, v[i]);
     }
     text_print(out, "]");
 }

@@ -211,16 +211,8 @@ int embed_texts_encode(struct embed_texts *t, const struct tokenizer *tokenizer,
                      gguf_get_bool(file, "tokenizer.ggml.add_sep_token", &adds_sep, err) < 0))
         return -1;
     e.doubled = tokenizer_kind(tokenizer) != TOKENIZER_WPM && adds_sep;
-    struct value copy;
-    if (pattern.data) {
-        if (value_string_copy(&copy, &t->arena, (struct str){pattern.data, pattern.len}, err))
-            return -1;
-        char *ended = arena_array(&t->arena, pattern.len + 1, 1, 1);
-        if (!ended)
-            return fail(err, E_MEMORY, "no memory for the form of a pair");
-        memcpy(ended, pattern.data, pattern.len);
-        e.pattern = ended;
-    }
+    if (pattern.data && !(e.pattern = arena_strdup(&t->arena, pattern)))
+        return fail(err, E_MEMORY, "no memory for the form of a pair");
     size_t question = 0;
     if (o->query && question_length(&e, &question, err))
         return -1;

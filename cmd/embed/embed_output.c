@@ -8,6 +8,7 @@
 #include "cmd/embed/embed.h"
 #include "cmd/terminal/terminal.h"
 #include "engine/file_replace.h"
+#include "engine/json.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -38,24 +39,12 @@ static int sink_flush(struct sink *s, struct error *err)
     return status;
 }
 
-// The fewest digits that read back as the same float32.
-static void print_float(struct text *out, float f)
-{
-    char digits[32];
-    for (int n = 6; n <= 9; n++) {
-        snprintf(digits, sizeof digits, "%.*g", n, (double)f);
-        if (strtof(digits, NULL) == f)
-            break;
-    }
-    text_print(out, "%s", digits);
-}
-
 static void print_vector(struct text *out, const float *v, int n)
 {
     text_print(out, "[");
     for (int i = 0; i < n; i++) {
         text_print(out, i ? ", " : "");
-        print_float(out, v[i]);
+        text_print_float32(out, v[i]);
     }
     text_print(out, "]");
 }
@@ -71,7 +60,7 @@ static void print_value(struct text *out, const struct embed_result *r, const fl
         }
         text_print(out, "]");
     } else if (r->scores && r->width == 1) {
-        print_float(out, v[0]);
+        text_print_float32(out, v[0]);
     } else {
         print_vector(out, v, r->width);
     }
