@@ -83,11 +83,11 @@ static const char *kernel_cache(char *out, size_t size)
     return out;
 }
 
-// How long a GPU's kernels may be measured.
+// How long a GPU's kernels may be measured, see struct gpu_options. A dump shows what is there, and measures nothing.
 static double tune_seconds(const struct options *o)
 {
-    const double at_load = 2, all = 1e9;
-    return o->no_tune ? 0 : o->tune ? all : at_load;
+    const double at_load = 2, all = 1e9, none = -1;
+    return o->no_tune ? 0 : o->verb == VERB_DUMP ? none : o->tune ? all : at_load;
 }
 
 enum { LORAS_MOST = 16 };
@@ -144,6 +144,7 @@ static int load(struct loaded *l, const struct options *o, bool hidden, bool if_
         .card = MAX(0, o->device - (int)DEVICE_GPU - 1),
         .kernel_cache = kernel_cache(cache, sizeof cache),
         .tune_seconds = tune_seconds(o),
+        .tune_again = o->tune,
         .kv_type = {o->kv_key, o->kv_value},
         .machine = load_machine_options(o),
         .n_ctx = (int)o->n_ctx,

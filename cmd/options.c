@@ -8,6 +8,7 @@
 #include "cmd/input.h"
 #include "cmd/terminal/display.h"
 #include "cmd/terminal/terminal.h"
+#include "kernels/card.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -440,6 +441,7 @@ int options_parse(struct options *o, enum verb_number verb, int argc, char **arg
 {
     if (set_defaults(o, err))
         goto failed;
+    o->verb = verb;
     bool flags = true;
     for (struct words w = {argc, argv, 1}; w.at < argc; w.at++) {
         bool is_flag = flags && argv[w.at][0] == '-' && argv[w.at][1];

@@ -51,6 +51,7 @@ struct options {
 #include "cmd/options.def"
 #undef OPTION
 #undef GROUP
+    enum verb_number verb;    // whose command line it was
     bool given[OPT_COUNT];    // whether the flag was on the command line
     struct option_list args;  // arguments that are not flags, in order
     struct option_list owned; // strings that options_free frees: the paths of models given by name, and their names

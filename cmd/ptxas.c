@@ -67,13 +67,21 @@ static int number_before(const char *log, const char *word)
     return p ? (int)strtol(p, NULL, 10) : 0;
 }
 
+// The line of the log that says why ptxas failed; without one, how it ended.
+static int explain(const char *log, int status, struct error *err)
+{
+    const char *why = strstr(log, "error");
+    why = why ? why : log + strspn(log, "\n");
+    if (*why)
+        return fail(err, E_GPU, "ptxas: %.*s", (int)MIN(strcspn(why, "\n"), (size_t)300), why);
+    return WIFEXITED(status) ? fail(err, E_GPU, "ptxas ended with status %d and said nothing", WEXITSTATUS(status))
+                             : fail(err, E_GPU, "ptxas was ended by signal %d", WTERMSIG(status));
+}
+
 static int read_log(const char *log, int status, struct ptxas_facts *out, struct error *err)
 {
-    if (!WIFEXITED(status) || WEXITSTATUS(status)) {
-        const char *why = strstr(log, "error");
-        why = why ? why : log;
-        return fail(err, E_GPU, "ptxas: %.*s", (int)MIN(strcspn(why, "\n"), (size_t)300), why);
-    }
+    if (!WIFEXITED(status) || WEXITSTATUS(status))
+        return explain(log, status, err);
     *out = (struct ptxas_facts){.registers = number_before(log, " registers"),
                                 .shared = number_before(log, " bytes smem"),
                                 .stack = number_before(log, " bytes stack frame"),

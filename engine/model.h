@@ -27,6 +27,7 @@ struct model_options {
     int card;                 // number of the GPU, for DEVICE_GPU and DEVICE_AUTO
     const char *kernel_cache; // folder for compiled GPU kernels and measured speeds; NULL: nothing is kept
     double tune_seconds;      // how long the kernels of a GPU may be measured, see struct gpu_options
+    bool tune_again;          // with DEVICE_GPU: also those that were measured at an earlier start
     enum dtype kv_type[2];    // types of keys and values for which DEVICE_AUTO requires room on the GPU
     struct machine_options machine;
     int n_ctx;    // positions of a sequence; 0: as many as the model was trained for, at most N_CTX_DEFAULT

@@ -50,19 +50,30 @@ void card_plan(const struct machine *m, const struct plan *p, int *n_launches, s
 struct card_choice {
     const char *type, *form; // of the weights; of the activations: "f32", "q8" or "f16"
     uint32_t n_in, n_out, rows;
-    uint32_t class; // rows of a thread block
+    uint32_t class; // rows of a thread block; of a step the variant, below CARD_VARIANTS
     double us;      // the time of the product
-    // What was measured now; none if the choice was kept from an earlier start.
+    // What was measured by this machine; none if the choice was kept from an earlier start.
     int n_tried;
     struct card_class {
         uint32_t class;
         double us;
     } tried[8];
 };
-// The i-th choice that the machine has. Returns false if i is out of range.
+// The variants of a step of one row (docs/gpu.md).
+enum { CARD_VARIANTS = 5 };
+// The i-th choice that the machine's plans use. Returns false if i is out of range.
 bool card_choice(const struct machine *m, int i, struct card_choice *out);
-// How many of them were measured since the machine was opened.
-int card_tuned(const struct machine *m);
+struct card_tuning {
+    int measured;     // products and steps that were measured since the machine was opened
+    int known;        // those that were kept from an earlier start
+    int unmeasured;   // those for which no time or no memory was left
+    bool no_room;     // the card had no memory left for measuring
+    double seconds;   // that measuring took
+    const char *file; // where the choices are kept; NULL: nowhere. It lives as long as the machine
+    int fault;        // the errno of the last attempt to keep them; 0: none failed
+};
+// All zero where nothing is measured.
+struct card_tuning card_tuning(const struct machine *m);
 
 // Makes a plan compiled with `profile` run each launch n times; the reported time is still the time of one run. It is
 // meant for graphs without experts and without keys and values, whose launches change nothing that they read.

@@ -132,8 +132,10 @@ struct gpu_options {
     int device;          // number of the GPU, from 0
     const char *cache;   // directory where compiled kernels are kept; NULL: they are not kept
     // How long plans may measure which kernels are the fastest on this GPU (all plans of the machine together). What was
-    // measured is kept in `cache`. 0: nothing is measured, and what was kept is not used.
+    // measured is kept in `cache`. 0: nothing is measured, and what was kept is not used. Below 0: nothing is measured,
+    // and what was kept is used.
     double tune_seconds;
+    bool tune_again; // what was kept is measured again where a plan needs it
     int paper;   // 0: a real GPU; else an imaginary one of compute capability paper / 10, which runs nothing
     int variant; // which variant of a kernel that has several, from 0; a kernel with fewer gets its last one
 };

@@ -5,12 +5,12 @@
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 
 enum { OUT_SIZE = 1 << 16 };
 
-// Runs quern with words of the environment before it; gives the beginning of what it prints and checks that it ends
-// well.
-static void quern(const char *environment, const char *words, char out[OUT_SIZE])
+// Runs quern with words of the environment before it; gives the beginning of what it prints and checks its exit status.
+static void quern_ends(int status, const char *environment, const char *words, char out[OUT_SIZE])
 {
     char command[1024];
     const char *bin = getenv("QUERN_BIN"), *library = getenv("QUERN_CUDA_FOLDER");
@@ -23,7 +23,13 @@ static void quern(const char *environment, const char *words, char out[OUT_SIZE]
     out[n] = 0;
     for (char rest[4096]; n == OUT_SIZE - 1 && fread(rest, 1, sizeof(rest), f);)
         ;
-    cr_assert_eq(pclose(f), 0, "%s: %s", command, out);
+    const int ended = pclose(f);
+    cr_assert(WIFEXITED(ended) && WEXITSTATUS(ended) == status, "%s: status %#x: %s", command, ended, out);
+}
+
+static void quern(const char *environment, const char *words, char out[OUT_SIZE])
+{
+    quern_ends(0, environment, words, out);
 }
 
 static void device(const char *environment, const char *flags, char out[OUT_SIZE])
@@ -133,6 +139,74 @@ Test(device, dump_ptx_shows_variants)
     cr_expect_eq(atoi(out), 0, "%s", out);
     quern("QUERN_CUDA_CARDS=0", "dump ptx --variant 2 | grep -c cp.async.bulk || :", out);
     cr_expect(atoi(out) > 0, "%s", out);
+}
+
+// A flag that is not heeded is refused, and the message says where it belongs.
+Test(device, dump_refuses_flags_that_it_does_not_heed)
+{
+    static const struct {
+        const char *words, *message;
+    } cases[] = {
+        {"dump plan --stats", "dump plan takes no --stats"},
+        {"dump graph --variant 2", "dump graph takes no --variant"},
+        {"dump ptx --device cpu", "dump ptx takes no --device but gpu"},
+        {"dump ptx --variant 5", "--variant 5: from 0 to 4"},
+        {"device --tune --device cpu", "--tune measures a GPU, not --device cpu"},
+    };
+    char out[OUT_SIZE], words[128];
+    needs_builtin();
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        snprintf(words, sizeof words, "%s 2>&1", cases[i].words);
+        quern_ends(E_USAGE, "QUERN_CUDA_CARDS=0", words, out);
+        cr_expect(strstr(out, cases[i].message), "%s: %s", words, out);
+    }
+}
+
+// Where there is no GPU, the plan of one on paper is shown, and that is said.
+Test(device, dump_plan_of_a_gpu_needs_no_card)
+{
+    char there[OUT_SIZE], paper[OUT_SIZE];
+    needs_builtin();
+    quern("QUERN_CUDA_MEMORY=64", "dump plan --device gpu | sed '1d; /^choices of kernels/d'", there);
+    quern("QUERN_CUDA_CARDS=0", "dump plan --device gpu | sed '1d; /^choices of kernels/d'", paper);
+    cr_expect(strstr(there, " launches"), "%s", there);
+    cr_expect_str_eq(there, paper);
+    quern("QUERN_CUDA_CARDS=0", "dump plan --device gpu 2>&1 >/dev/null", paper);
+    cr_expect(strstr(paper, "this machine has none"), "%s", paper);
+}
+
+// A ptxas that fails without a word.
+Test(device, a_failing_ptxas_is_told)
+{
+    char out[OUT_SIZE];
+    needs_builtin();
+    quern_ends(E_GPU, "PATH=/tmp/quern-no-ptxas:$PATH; mkdir -p /tmp/quern-no-ptxas; ln -sf /bin/false "
+                      "/tmp/quern-no-ptxas/ptxas; QUERN_CUDA_CARDS=0",
+               "dump ptx --stats 2>&1", out);
+    cr_expect(strstr(out, "ptxas ended with status 1 and said nothing"), "%s", out);
+}
+
+// A model is measured anew each time that this is asked for, and the verbs say where the choices are.
+Test(device, tune_measures_anew_and_keeps_what_it_chose)
+{
+    char out[OUT_SIZE], folder[] = "/tmp/quern-device-XXXXXX", environment[128];
+    needs_builtin();
+    cr_assert_not_null(mkdtemp(folder));
+    snprintf(environment, sizeof environment, "QUERN_CUDA_MEMORY=512 XDG_CACHE_HOME=%s", folder);
+    for (int i = 0; i < 2; i++) {
+        quern(environment, "device --tune -ub 2", out);
+        cr_expect(strstr(out, "\nstep ") && strstr(out, " measured in ") && strstr(out, ", kept in /tmp/quern-device-"),
+                  "%s", out);
+        cr_expect(!strstr(out, "\n0 measured"), "%s", out);
+    }
+    quern(environment, "run -v --device gpu -n 1 -ub 2 --raw -p a 2>&1", out);
+    cr_expect(strstr(out, "choices of kernels: 0 measured now in 0.0 s, "), "%s", out);
+    quern("QUERN_CUDA_MEMORY=64", "device --tune -ub 2", out);
+    cr_expect(strstr(out, "not measured, because the card has no memory left for it"), "%s", out);
+    quern_ends(E_IO, "QUERN_CUDA_MEMORY=512 XDG_CACHE_HOME=/dev/null", "device --tune -ub 2 2>&1", out);
+    cr_expect(strstr(out, "the choices are not kept in /dev/null/quern/kernels/products-"), "%s", out);
+    snprintf(environment, sizeof environment, "rm -rf %s", folder);
+    cr_expect_eq(system(environment), 0);
 }
 
 Test(device, bench_names_the_card)

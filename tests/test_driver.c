@@ -633,6 +633,46 @@ Test(driver, a_damaged_kernel_on_disk_is_told_and_made_again)
     remove_folder(folder);
 }
 
+static char first_file[512];
+
+static void note_file(const char *path)
+{
+    snprintf(first_file, sizeof first_file, "%s", path);
+}
+
+static void make_fifo(const char *path)
+{
+    unlink(path);
+    cr_assert_eq(mkfifo(path, 0600), 0);
+}
+
+static void make_first(const char *path)
+{
+    cr_assert_eq(rename(first_file, path), 0);
+}
+
+// A whole entry under the name of another kernel, and a FIFO in the place of one.
+Test(driver, an_entry_of_another_kernel_is_not_used)
+{
+    char folder[64], other[64];
+    make_folder(folder);
+    make_folder(other);
+    load_once(folder);
+    each_file(folder, note_file, false);
+    quern_cuda_set(&(struct quern_cuda_setup){.n_cards = 1, .major = 9, .version = 12080, .memory = 10000});
+    load_once(other);
+    each_file(other, make_first, false);
+    struct driver_cache c = load_once(other);
+    cr_expect(c.corrupt == 1 && c.compiled == 1 && !c.hits);
+    each_file(other, make_fifo, false);
+    c = load_once(other);
+    cr_expect(c.corrupt == 1 && c.compiled == 1 && !c.hits);
+    c = load_once(other);
+    cr_expect(c.hits == 1, "the FIFO is replaced");
+    remove_folder(folder);
+    remove_folder(other);
+}
+
 Test(driver, a_folder_that_cannot_be_written_costs_only_time)
 {
     struct driver_cache c = load_once("/dev/null/kernels");

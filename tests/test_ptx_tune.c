@@ -7,9 +7,11 @@
 #include "tests/ptx/quern_cuda.h"
 
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { TOKENS = 40, FEW_TOKENS = 9, CARD_BYTES = 512 << 20 };
@@ -43,7 +45,7 @@ struct outcome {
     int n_vocab;
 };
 
-static struct outcome run(double tune_seconds, const char *kept, int n_batch)
+static struct outcome run_options(struct model_options o, int n_batch)
 {
     struct model *m;
     struct session *s;
@@ -52,8 +54,8 @@ static struct outcome run(double tune_seconds, const char *kept, int n_batch)
     struct card_choice c;
     int32_t tokens[TOKENS];
     const int n = n_batch > 4 ? TOKENS : FEW_TOKENS;
-    const struct model_options o = {
-        .path = model_path, .device = DEVICE_GPU, .kernel_cache = kept, .tune_seconds = tune_seconds};
+    o.path = model_path;
+    o.device = DEVICE_GPU;
     cr_assert_eq(model_open(&m, &o, &err), 0, "%s", err.text);
     cr_assert_eq(session_open(&s, m, &(struct session_options){.n_ctx = 64, .n_batch = n_batch}, &err), 0, "%s",
                  err.text);
@@ -63,7 +65,7 @@ static struct outcome run(double tune_seconds, const char *kept, int n_batch)
     out.n_vocab = m->info.n_vocab;
     out.logits = malloc((size_t)out.n_vocab * sizeof(float));
     memcpy(out.logits, session_logits(s, 0), (size_t)out.n_vocab * sizeof(float));
-    out.timed = card_tuned(m->machine);
+    out.timed = card_tuning(m->machine).measured;
     for (; card_choice(m->machine, out.choices, &c); out.choices++) {
         const bool step = !strcmp(c.type, "step");
         cr_expect(c.us > 0 && (step ? c.rows == 1 && c.class < 5 : c.rows >= 2 && c.class >= 1), "%s %u", c.type,
@@ -74,6 +76,11 @@ static struct outcome run(double tune_seconds, const char *kept, int n_batch)
     session_close(s);
     model_close(m);
     return out;
+}
+
+static struct outcome run(double tune_seconds, const char *kept, int n_batch)
+{
+    return run_options((struct model_options){.kernel_cache = kept, .tune_seconds = tune_seconds}, n_batch);
 }
 
 // The file of choices.
@@ -145,8 +152,9 @@ Test(ptx_tune, without_a_folder_it_is_measured_each_time)
 // Every product of 48 rows by the class of 128, and by that of 2.
 Test(ptx_tune, what_was_kept_is_used)
 {
-    static const char *const shapes[] = {"Q4_K 256 256", "Q4_K 256 128", "Q4_K 256 768", "Q4_K 768 256",
-                                         "Q6_K 256 128", "Q6_K 768 256", "Q6_K 256 512"};
+    // Q, K and V together and Q and K alone, V alone, the output, gate and up, and down by two types
+    static const char *const shapes[] = {"Q4_K 256 512",  "Q4_K 256 384", "Q6_K 256 128", "Q4_K 256 256",
+                                         "Q4_K 256 1536", "Q4_K 768 256", "Q6_K 768 256"};
     struct outcome first = run(1e-9, cache, 48);
     for (int class = 2; class <= 128; class *= 64) {
         char lines[1024] = "";
@@ -187,7 +195,54 @@ Test(ptx_tune, what_was_kept_of_a_step_is_used)
     free(first.logits);
 }
 
-// Lines that are no choices are left out, and a class that does not exist is not used.
+// With less than 0 seconds nothing is measured, and what was kept is used all the same.
+Test(ptx_tune, what_was_kept_can_be_used_without_measuring)
+{
+    struct outcome little = run(1e-9, cache, 4), kept = run(-1, cache, 4);
+    cr_expect(!kept.timed && kept.choices == 1, "%d measured, %d used", kept.timed, kept.choices);
+    expect_bits(&little, &kept);
+    free_outcomes(&little, &kept);
+}
+
+Test(ptx_tune, what_was_kept_is_measured_again_where_that_is_asked_for)
+{
+    struct outcome first = run(1e9, cache, 4);
+    struct outcome again =
+        run_options((struct model_options){.kernel_cache = cache, .tune_seconds = 1e9, .tune_again = true}, 4);
+    cr_expect_eq(again.timed, first.timed);
+    cr_expect_eq(again.choices, first.choices);
+    expect_bits(&first, &again);
+    free_outcomes(&first, &again);
+}
+
+// A file that is a FIFO is not waited for. Where the choices cannot be kept, the reason is known.
+Test(ptx_tune, a_file_that_cannot_be_kept_is_told)
+{
+    struct error err = {0};
+    struct model *m;
+    struct session *s;
+    char path[256];
+    struct outcome first = run(1e-9, cache, 4);
+    find_kept(path);
+    cr_assert_eq(unlink(path), 0);
+    cr_assert_eq(mkfifo(path, 0600), 0);
+    struct outcome second = run(1e-9, cache, 4);
+    cr_expect_eq(second.timed, 1);
+    unlink(path);
+    cr_assert_eq(mkdir(path, 0700), 0);
+    const struct model_options o = {
+        .path = model_path, .device = DEVICE_GPU, .kernel_cache = cache, .tune_seconds = 1e-9};
+    cr_assert_eq(model_open(&m, &o, &err), 0, "%s", err.text);
+    cr_assert_eq(session_open(&s, m, &(struct session_options){.n_ctx = 64, .n_batch = 4}, &err), 0, "%s", err.text);
+    const struct card_tuning t = card_tuning(m->machine);
+    cr_expect(t.measured == 1 && t.unmeasured > 10 && t.fault == EISDIR && !strcmp(t.file, path), "%d %d %d", t.measured,
+              t.unmeasured, t.fault);
+    session_close(s);
+    model_close(m);
+    free_outcomes(&first, &second);
+}
+
+// Lines that are no choices are left out, and a class that does not exist is measured again.
 Test(ptx_tune, a_damaged_file_does_no_harm)
 {
     struct outcome first = run(1e9, cache, 4);
@@ -196,9 +251,12 @@ Test(ptx_tune, a_damaged_file_does_no_harm)
              true);
     struct outcome second = run(1e9, cache, 4);
     cr_expect_eq(second.timed, 0);
-    cr_expect_eq(second.choices, first.choices + 1, "the one of 4294967295");
-    put_kept("Q4_K 256 256 q8 4 7 1.0\nQ6_K 768 256 q8 4 4096 1.0\nQ4_K 256 128 f16 4 128 1.0\n", false);
-    struct outcome third = run(1e-9, cache, 4);
+    cr_expect_eq(second.choices, first.choices, "that of 4294967295 is of no product of this model");
+    put_kept("Q4_K 256 256 q8 4 7 1.0\nQ6_K 768 256 q8 4 4096 1.0\nQ4_K 256 128 f16 4 128 1.0\n"
+             "Q4_K 256 128 q8 4 4 nan\nQ4_K 256 128 q8 2 2 -1\nQ4_K 256 768 q8 2 2 0\n",
+             false);
+    struct outcome third = run(1e9, cache, 4);
+    cr_expect_eq(third.timed, first.timed);
     expect_bits(&first, &second);
     expect_bits(&first, &third);
     free(third.logits);

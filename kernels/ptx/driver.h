@@ -79,6 +79,13 @@ struct driver_cache {
 const struct driver_cache *driver_cache_facts(const struct driver *d);
 // A hash of a text for this GPU and its driver: the name, the compute capability and the version are part of it.
 uint64_t driver_hash(const struct driver *d, struct str text, uint64_t seed);
+// The folder of compiled kernels; NULL: they are not kept.
+const char *driver_folder(const struct driver *d);
+// A text beside the compiled kernels: driver_keep replaces the file `path`, which lies in `folder`, by a complete one, and
+// returns whether that was done; if not, errno says why. driver_kept reads it, with a NUL behind it; NULL: there is none, or
+// it is no file of at most 1 MiB. The caller frees the text.
+bool driver_keep(const char *folder, const char *path, struct str text);
+char *driver_kept(const char *path);
 
 struct driver_launch {
     uint32_t grid[3], block[3], shared; // shared: dynamic shared memory in bytes

@@ -15,7 +15,7 @@ enum { ENTRY_MAX = 1 << 28, PATH_SIZE = 4096 };
 struct entry_head {
     char magic[8];
     uint64_t size;   // of the cubin that follows
-    uint64_t sum[2]; // its checksums
+    uint64_t sum[2]; // checksums of the entry's key and the cubin: under another entry's name they do not match
 };
 static const char entry_magic[8] = "quernPTX";
 
@@ -42,7 +42,7 @@ static uint64_t hash(const void *data, size_t n, uint64_t seed)
 struct cache_key cache_key_of(struct str ptx, const struct driver_card *card)
 {
     // The compiler gets no options except for its logs. If one is added, it has to become a part of the key.
-    const uint64_t target[] = {(uint64_t)card->major, (uint64_t)card->minor, (uint64_t)card->version, 1};
+    const uint64_t target[] = {(uint64_t)card->major, (uint64_t)card->minor, (uint64_t)card->version, 2};
     struct cache_key key;
     for (int i = 0; i < 2; i++)
         key.h[i] = hash(ptx.data, ptx.len, hash(target, sizeof(target), 0x6a09e667f3bcc908u * (unsigned)(i + 1)));
@@ -63,9 +63,9 @@ static bool entry_path(char *path, const char *folder, struct cache_key key, con
     return n > 0 && n < PATH_SIZE;
 }
 
-static struct entry_head head_of(const void *cubin, size_t size)
+static struct entry_head head_of(struct cache_key key, const void *cubin, size_t size)
 {
-    struct entry_head head = {.size = size, .sum = {hash(cubin, size, 1), hash(cubin, size, 2)}};
+    struct entry_head head = {.size = size, .sum = {hash(cubin, size, key.h[0]), hash(cubin, size, key.h[1])}};
     memcpy(head.magic, entry_magic, sizeof(head.magic));
     return head;
 }
@@ -85,7 +85,7 @@ static bool read_all(int fd, void *out, size_t n)
     return true;
 }
 
-static void *read_entry(int fd, size_t *size)
+static void *read_entry(int fd, struct cache_key key, size_t *size)
 {
     struct entry_head head, found;
     struct stat st;
@@ -96,7 +96,7 @@ static void *read_entry(int fd, size_t *size)
         return NULL;
     void *cubin = malloc(head.size);
     if (cubin && read_all(fd, cubin, head.size)) {
-        found = head_of(cubin, head.size);
+        found = head_of(key, cubin, head.size);
         *size = head.size;
         if (!memcmp(&found, &head, sizeof(head)))
             return cubin;
@@ -111,10 +111,10 @@ void *cache_read(const char *folder, struct cache_key key, size_t *size, bool *c
     *corrupt = false;
     if (!entry_path(path, folder, key, "cubin"))
         return NULL;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); // a FIFO of this name is not waited for
     if (fd < 0)
         return NULL;
-    void *cubin = read_entry(fd, size);
+    void *cubin = read_entry(fd, key, size);
     *corrupt = !cubin;
     close(fd);
     return cubin;
@@ -151,21 +151,53 @@ static void make_folder(const char *folder)
     mkdir(path, 0700);
 }
 
-bool cache_write(const char *folder, struct cache_key key, const void *cubin, size_t size)
+// Replaces the file `path` of a folder by one that holds two runs of bytes, one after the other.
+static bool replace(const char *folder, const char *path, struct str head, struct str rest)
 {
-    char path[PATH_SIZE], temporary[PATH_SIZE];
-    if (!size || size > ENTRY_MAX || !entry_path(path, folder, key, "cubin") ||
-        !entry_path(temporary, folder, key, "XXXXXX"))
+    char temporary[PATH_SIZE];
+    if (snprintf(temporary, sizeof(temporary), "%s.XXXXXX", path) >= (int)sizeof(temporary))
         return false;
     make_folder(folder);
     int fd = mkostemp(temporary, O_CLOEXEC);
     if (fd < 0)
         return false;
-    struct entry_head head = head_of(cubin, size);
-    bool whole = write_all(fd, &head, sizeof(head)) && write_all(fd, cubin, size);
+    bool whole = write_all(fd, head.data, head.len) && write_all(fd, rest.data, rest.len);
     whole = !close(fd) && whole;
     if (whole && !rename(temporary, path))
         return true;
+    const int why = errno;
     unlink(temporary);
+    errno = why;
     return false;
+}
+
+bool cache_write(const char *folder, struct cache_key key, const void *cubin, size_t size)
+{
+    char path[PATH_SIZE];
+    if (!size || size > ENTRY_MAX || !entry_path(path, folder, key, "cubin"))
+        return false;
+    struct entry_head head = head_of(key, cubin, size);
+    return replace(folder, path, (struct str){(const char *)&head, sizeof(head)}, (struct str){cubin, size});
+}
+
+bool driver_keep(const char *folder, const char *path, struct str text)
+{
+    return replace(folder, path, text, (struct str){"", 0});
+}
+
+char *driver_kept(const char *path)
+{
+    enum { MOST = 1 << 20 };
+    struct stat st;
+    char *text = NULL;
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return NULL;
+    if (!fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_size <= MOST && (text = calloc(1, (size_t)st.st_size + 1)) &&
+        !read_all(fd, text, (size_t)st.st_size)) {
+        free(text);
+        text = NULL;
+    }
+    close(fd);
+    return text;
 }

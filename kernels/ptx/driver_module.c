@@ -191,6 +191,11 @@ int driver_kernel_facts(struct driver *d, const struct driver_kernel *k, struct 
                : 0;
 }
 
+const char *driver_folder(const struct driver *d)
+{
+    return d->folder;
+}
+
 const struct driver_cache *driver_cache_facts(const struct driver *d)
 {
     return &d->cache;

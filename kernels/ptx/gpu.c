@@ -77,6 +77,15 @@ static size_t gpu_plan_bytes(const struct plan *p)
     return p->values_bytes + p->parts.size + p->counters.size + p->block_bytes;
 }
 
+static void describe_tuning(struct card_tuning t, struct text *out)
+{
+    if (!t.measured && !t.known && !t.unmeasured)
+        return;
+    text_print(out, "choices of kernels: %d measured now in %.1f s, %d measured before, %d not yet%s", t.measured,
+               t.seconds, t.known, t.unmeasured, t.no_room ? ", because the card has no memory left for it" : "");
+    text_print(out, t.fault ? "; they cannot be kept: %s\n" : "\n", strerror(t.fault));
+}
+
 static void gpu_describe(const struct machine *m, const struct plan *p, struct text *out)
 {
     const struct gpu *g = (const struct gpu *)m;
@@ -97,6 +106,7 @@ static void gpu_describe(const struct machine *m, const struct plan *p, struct t
     if (p->lists[GPU_ONE_ROW].n_launches)
         text_print(out, "%d for one row, ", p->lists[GPU_ONE_ROW].n_launches);
     text_print(out, "of %d kernels; %zu bytes of weights\n", g->n_kernels, bytes);
+    describe_tuning(card_tuning(m), out);
 }
 
 static const struct machine_vtable gpu_vtable = {

@@ -14,6 +14,7 @@
 #ifndef QUERN_GPU_H
 #define QUERN_GPU_H
 
+#include "kernels/card.h"
 #include "kernels/machine.h"
 #include "kernels/program.h"
 #include "kernels/ptx/driver.h"
@@ -228,6 +229,7 @@ struct gpu_list {
 // The variants of a step of one row: those of its fused kernels (enum ptx_fused_variant), and one kernel for the whole
 // step, whose parts are the kernels of up to 256 threads, with a ring where they have one.
 enum { GPU_WHOLE_STEP = FUSED_VARIANTS, GPU_STEP_VARIANTS };
+_Static_assert((int)GPU_STEP_VARIANTS == CARD_VARIANTS, "card.h names the variants");
 // The list of one row as one kernel (gpu_whole.c). The plan's arena has what is in host memory.
 struct gpu_whole {
     struct gpu_kernel *kernel; // NULL: the list is launched kernel by kernel

@@ -4,8 +4,9 @@
 // many outputs and rows depends on the card: on its multiprocessors, its tensor cores, its cache. ptx_matmul_rows guesses.
 // Here the classes that could be faster are timed with the model's own weights, the first time that a plan needs a
 // product of this shape with this number of rows, until the seconds that the caller grants are used up. What was chosen
-// is kept in a file beside the compiled kernels. Its name holds a hash of the card, its driver and the kernels' texts, so
-// that what another card or other kernels were measured to do is not used.
+// is kept in a file beside the compiled kernels, from second to second, so that what is interrupted goes on at the next
+// load. Its name holds a hash of the card, its driver and the kernels' texts, so that what another card or other kernels
+// were measured to do is not used.
 //
 // A step of one row has variants of its fused kernels (emit_fused.h), which differ in how launches share the card. So a
 // whole step is measured, with each variant in all of its kernels. A plan is found again by a hash of their texts.
@@ -14,18 +15,21 @@
 //
 // A line of the file is a choice: the type of the weights, n_in, n_out, the form of the activations, the rows, the class,
 // and its microseconds. Of a step the type is "step", n_in and n_out are the halves of the hash, and the class is the number
-// of the variant. Lines that do not read like this, or name a class that does not exist, are left out.
+// of the variant. Lines that do not read like this, name a class that does not exist, or have no positive time, are left
+// out, and the file is written without them.
 #include "kernels/card.h"
 #include "kernels/ptx/gpu.h"
 
+#include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
-#include <unistd.h>
 
-enum { CLASSES = 8, REPEATS = 3, LINE = 256, FEW = 64, FLUSH = 64 << 20 };
+enum { CLASSES = 8, REPEATS = 3, FEW = 64, FLUSH = 64 << 20 };
 static const double better = 0.97; // of the time of the class that is taken without measuring
 static const double slow = 20e-3;  // seconds: what takes longer is told apart by one run, without repeats
+static const double keep_every = 1; // seconds
 static const uint32_t classes[] = {1, 2, 4, 8, 16, 32, PTX_MANY_ROWS, PTX_WIDE_ROWS};
 static const char *const forms[] = {"f32", "q8", "f16"};
 static const char step_name[] = "step";
@@ -35,15 +39,19 @@ struct choice {
     uint32_t n_in, n_out, rows, class;
     int form; // of `forms`
     double us;
+    bool used;   // by a plan of this machine
     int n_tried; // classes that were measured; 0: read from the file
     struct card_class tried[CLASSES];
 };
 struct gpu_tuner {
     struct choice *choices;
-    int n, cap, timed; // timed: products that were measured here, not read from the file
-    bool changed;      // there is more than in the file
-    double seconds;    // that are left for measuring
-    char *path;        // of the file; NULL: none is kept
+    int n, cap;
+    bool again;               // what was read from the file is measured again
+    bool changed;             // there is more than in the file
+    double seconds, written;  // that are left for measuring; when the file was written
+    const char *folder;       // of the file
+    char *path;               // of the file; NULL: none is kept
+    struct card_tuning facts; // what is reported
     // Memory for products that are measured; 0: not allocated.
     uint64_t x, y, flush;
     size_t x_bytes, y_bytes;
@@ -56,26 +64,28 @@ static int form_of(const struct ptx_matmul *m)
     return m->q8 ? 1 : m->halves ? 2 : 0;
 }
 
-static struct choice *find(const struct gpu_tuner *t, const struct ptx_matmul *m, uint32_t rows)
-{
-    for (int i = 0; t && i < t->n; i++) {
-        struct choice *c = &t->choices[i];
-        if (c->type == m->type && c->n_in == m->n_in && c->n_out == m->n_out && c->rows == rows &&
-            c->form == form_of(m))
-            return c;
-    }
-    return NULL;
-}
-
 static bool has_class(const struct gpu *g, const struct ptx_matmul *m, uint32_t class)
 {
     return ptx_has_class(m, class, (uint32_t)driver_facts(g->driver)->max_shared);
 }
 
+// The choice for a product; NULL if there is none, or if it names a class that this product does not have.
+static struct choice *find(const struct gpu *g, const struct ptx_matmul *m, uint32_t rows)
+{
+    const struct gpu_tuner *t = g->tuner;
+    for (int i = 0; t && i < t->n; i++) {
+        struct choice *c = &t->choices[i];
+        if (c->type == m->type && c->n_in == m->n_in && c->n_out == m->n_out && c->rows == rows &&
+            c->form == form_of(m) && has_class(g, m, c->class))
+            return c;
+    }
+    return NULL;
+}
+
 uint32_t gpu_class_of(const struct gpu *g, const struct ptx_matmul *m, uint32_t rows)
 {
-    const struct choice *c = m->n_used ? NULL : find(g->tuner, m, rows);
-    if (c && has_class(g, m, c->class))
+    const struct choice *c = m->n_used ? NULL : find(g, m, rows);
+    if (c)
         return c->class;
     if (g->variant && rows >= PTX_WIDE_ROWS && has_class(g, m, PTX_WIDE_ROWS))
         return PTX_WIDE_ROWS;
@@ -92,13 +102,42 @@ static int add(struct gpu_tuner *t, const struct choice *c, struct error *err)
     return 0;
 }
 
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+// Whether something has to be measured, given what is known of it. It is counted.
+static bool has_to_measure(struct gpu_tuner *t, struct choice *known)
+{
+    if (known && (!t->again || known->n_tried || t->seconds <= 0)) {
+        t->facts.known += !known->used;
+        known->used = true;
+        return false;
+    }
+    t->facts.unmeasured += t->seconds <= 0;
+    return t->seconds > 0;
+}
+
 // ---- the file
+
+static bool is_class(uint32_t class)
+{
+    for (size_t i = 0; i < COUNT_OF(classes); i++)
+        if (class == classes[i])
+            return true;
+    return false;
+}
 
 static bool parse(const char *line, struct choice *c)
 {
     char type[32], form[8];
-    if (sscanf(line, "%31s %u %u %7s %u %u %lf", type, &c->n_in, &c->n_out, form, &c->rows, &c->class, &c->us) != 7)
+    if (sscanf(line, "%31s %u %u %7s %u %u %lf", type, &c->n_in, &c->n_out, form, &c->rows, &c->class, &c->us) != 7 ||
+        !isfinite(c->us) || c->us <= 0)
         return false;
+    c->used = false;
     c->n_tried = 0;
     c->type = DT_COUNT;
     if (!strcmp(type, step_name))
@@ -110,19 +149,21 @@ static bool parse(const char *line, struct choice *c)
     for (size_t i = 0; i < COUNT_OF(forms); i++)
         if (!strcmp(forms[i], form))
             c->form = (int)i;
-    return c->type < DT_COUNT && c->form >= 0 && c->class;
+    return c->type < DT_COUNT && c->form >= 0 && is_class(c->class);
 }
 
 static void read_choices(struct gpu_tuner *t)
 {
-    char line[LINE];
     struct choice c;
-    FILE *f = fopen(t->path, "r");
-    while (f && fgets(line, sizeof line, f))
+    char *text = driver_kept(t->path);
+    for (char *line = text, *next; line && *line; line = next) {
+        next = line + strcspn(line, "\n");
+        if (*next)
+            *next++ = 0;
         if (parse(line, &c) && add(t, &c, NULL))
             break;
-    if (f)
-        fclose(f);
+    }
+    free(text);
 }
 
 static const char *name_of(const struct choice *c)
@@ -130,29 +171,35 @@ static const char *name_of(const struct choice *c)
     return c->type < DT_COUNT ? dtype_info[c->type].name : step_name;
 }
 
-static bool print_choices(const struct gpu_tuner *t, FILE *f)
-{
-    bool fine = true;
-    for (int i = 0; i < t->n; i++) {
-        const struct choice *c = &t->choices[i];
-        fine = fine && fprintf(f, "%s %u %u %s %u %u %.1f\n", name_of(c), c->n_in, c->n_out, forms[c->form], c->rows,
-                               c->class, c->us) > 0;
-    }
-    return fine;
-}
-
-// Replaces the file by a complete one. A file that cannot be written costs another measurement, no more.
+// Replaces the file by a complete one. A file that cannot be written costs another measurement, no more; its errno is
+// reported.
 static void write_choices(struct gpu_tuner *t)
 {
-    char temporary[LINE + 4096];
-    snprintf(temporary, sizeof temporary, "%s.%ld", t->path, (long)getpid());
-    FILE *f = fopen(temporary, "w");
-    if (!f)
-        return;
-    bool fine = print_choices(t, f);
-    if (fclose(f) || !fine || rename(temporary, t->path))
-        unlink(temporary);
+    struct text text = {0};
+    for (int i = 0; i < t->n; i++) {
+        const struct choice *c = &t->choices[i];
+        text_print(&text, "%s %u %u %s %u %u %.3f\n", name_of(c), c->n_in, c->n_out, forms[c->form], c->rows, c->class,
+                   c->us);
+    }
+    const bool kept = !text.failed && driver_keep(t->folder, t->path, (struct str){text.data, text.size});
+    t->facts.fault = kept ? 0 : text.failed ? ENOMEM : errno;
     t->changed = false;
+    t->written = now();
+    text_free(&text);
+}
+
+// Adds what was measured, or puts it in the place of what was known, and writes the file from time to time.
+static int note_choice(struct gpu_tuner *t, struct choice *known, const struct choice *c, struct error *err)
+{
+    if (known)
+        *known = *c;
+    else if (add(t, c, err))
+        return -1;
+    t->facts.measured++;
+    t->changed = true;
+    if (t->path && now() - t->written >= keep_every)
+        write_choices(t);
+    return 0;
 }
 
 // A number for the card, its driver and the kernels of products: it changes when one of these does.
@@ -186,20 +233,24 @@ static int revision_of(struct gpu *g, uint64_t *out, struct error *err)
 int gpu_tuner_open(struct gpu *g, const struct gpu_options *o, struct error *err)
 {
     uint64_t revision;
-    if (o->tune_seconds <= 0 || o->paper)
+    if (!(o->tune_seconds < 0 || o->tune_seconds > 0) || o->paper)
         return 0;
     struct gpu_tuner *t = g->tuner = calloc(1, sizeof *t);
     if (!t)
         return fail(err, E_MEMORY, "no memory for choices of kernels");
     t->seconds = o->tune_seconds;
+    t->again = o->tune_again;
+    t->written = now();
     if (!o->cache)
         return 0;
+    t->folder = driver_folder(g->driver);
     size_t size = strlen(o->cache) + 64;
     if (!(t->path = malloc(size)))
         return fail(err, E_MEMORY, "no memory for choices of kernels");
     if (revision_of(g, &revision, err))
         return -1;
-    snprintf(t->path, size, "%s/products-%016llx.txt", o->cache, (unsigned long long)revision);
+    snprintf(t->path, size, "%s/products-%016llx.txt", t->folder, (unsigned long long)revision);
+    t->facts.file = t->path;
     read_choices(t);
     return 0;
 }
@@ -220,11 +271,20 @@ void gpu_tuner_close(struct gpu *g)
 
 // ---- measuring
 
-static double now(void)
+// Ends all measuring, because no memory is left for it. Returns 0.
+static int give_up(struct gpu_tuner *t)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    t->facts.no_room = true;
+    t->facts.unmeasured++;
+    t->seconds = 0;
+    return 0;
+}
+
+static void spend(struct gpu_tuner *t, double from)
+{
+    const double seconds = now() - from;
+    t->seconds -= seconds;
+    t->facts.seconds += seconds;
 }
 
 static int make_room(struct driver *d, uint64_t *at, size_t *has, size_t bytes, struct error *err)
@@ -328,7 +388,13 @@ static int measure(struct gpu *g, const struct ptx_matmul *m, const uint64_t *ti
     uint32_t of[CLASSES];
     const int n = candidates(g, m, rows, of);
     size_t flush = t->flush ? FLUSH : 0;
-    *out = (struct choice){m->type, m->n_in, m->n_out, rows, of[0], form_of(m), 0, 0, {{0}}};
+    *out = (struct choice){.type = m->type,
+                           .n_in = m->n_in,
+                           .n_out = m->n_out,
+                           .rows = rows,
+                           .class = of[0],
+                           .form = form_of(m),
+                           .used = true};
     if (make_room(g->driver, &t->x, &t->x_bytes, MAX((size_t)rows * m->x_stride, sizeof(float) * m->n_out), err) ||
         make_room(g->driver, &t->y, &t->y_bytes, (size_t)rows * y_bytes(m), err) ||
         make_room(g->driver, &t->flush, &flush, FLUSH, err))
@@ -350,21 +416,18 @@ int gpu_tune(struct gpu *g, const struct ptx_matmul *m, const uint64_t tiles[PTX
     struct gpu_tuner *t = g->tuner;
     struct choice c;
     uint32_t of[CLASSES];
-    if (!t || t->seconds <= 0 || m->n_used || rows < 2 || find(t, m, rows) || candidates(g, m, rows, of) < 2)
+    if (!t || m->n_used || rows < 2 || candidates(g, m, rows, of) < 2)
+        return 0;
+    struct choice *known = find(g, m, rows);
+    if (!has_to_measure(t, known))
         return 0;
     const double from = now();
     struct error why = {0};
     int status = measure(g, m, tiles, rows, &c, &why);
-    t->seconds -= now() - from;
-    if (status && why.code == E_MEMORY) { // the model needs what is there
-        t->seconds = 0;
-        return 0;
-    }
-    if (status)
-        return fail(err, why.code, "%s", why.text);
-    t->timed++;
-    t->changed = true;
-    return add(t, &c, err);
+    spend(t, from);
+    if (status && why.code == E_MEMORY) // the model needs what is there
+        return give_up(t);
+    return status ? fail(err, why.code, "%s", why.text) : note_choice(t, known, &c, err);
 }
 
 // ---- a step of one row
@@ -479,7 +542,7 @@ static int measure_step(struct plan *p, struct choice *c, struct error *err)
         double us;
         if (measure_variant(p, v, &before, &us, err))
             return -1;
-        t->seconds -= now() - from;
+        spend(t, from);
         if (us <= 0)
             continue;
         c->tried[c->n_tried++] = (struct card_class){v, us};
@@ -495,22 +558,19 @@ int gpu_tune_step(struct plan *p, struct error *err)
     if (!t || p->variant)
         return 0;
     const uint64_t hash = hash_of_list(p);
-    const struct choice *kept = find_step(t, hash);
-    struct choice c = {DT_COUNT, (uint32_t)(hash >> 32), (uint32_t)hash, 1, 0, 0, 0, 0, {{0}}};
+    struct choice *known = find_step(t, hash);
+    const uint32_t was = known ? known->class : 0;
+    struct choice c = {
+        .type = DT_COUNT, .n_in = (uint32_t)(hash >> 32), .n_out = (uint32_t)hash, .rows = 1, .used = true};
     struct error why = {0};
-    if (!kept && t->seconds > 0 && measure_step(p, &c, &why)) {
+    if (has_to_measure(t, known) && measure_step(p, &c, &why)) {
         if (why.code != E_MEMORY)
             return fail(err, why.code, "%s", why.text);
-        t->seconds = 0;
-        c = (struct choice){0};
+        c.n_tried = give_up(t);
     }
-    if (c.n_tried) {
-        t->timed++;
-        t->changed = true;
-        if (add(t, &c, err))
-            return -1;
-    }
-    p->variant = (int)(kept ? kept->class : c.class);
+    if (c.n_tried && note_choice(t, known, &c, err))
+        return -1;
+    p->variant = (int)(c.n_tried ? c.class : was);
     return gpu_fuse_list(p, err);
 }
 
@@ -530,18 +590,27 @@ void gpu_tuned(struct gpu *g)
 
 // ---- for card.h
 
-int card_tuned(const struct machine *m)
+struct card_tuning card_tuning(const struct machine *m)
 {
     const struct gpu *g = (const struct gpu *)m;
-    return g->tuner ? g->tuner->timed : 0;
+    return g->tuner ? g->tuner->facts : (struct card_tuning){0};
+}
+
+// The i-th choice that is used; NULL if there are fewer.
+static const struct choice *used_choice(const struct gpu_tuner *t, int i)
+{
+    for (int at = 0; t && i >= 0 && at < t->n; at++)
+        if (t->choices[at].used && !i--)
+            return &t->choices[at];
+    return NULL;
 }
 
 bool card_choice(const struct machine *m, int i, struct card_choice *out)
 {
     const struct gpu *g = (const struct gpu *)m;
-    if (!g->tuner || i < 0 || i >= g->tuner->n)
+    const struct choice *c = used_choice(g->tuner, i);
+    if (!c)
         return false;
-    const struct choice *c = &g->tuner->choices[i];
     *out = (struct card_choice){.type = name_of(c),
                                 .form = forms[c->form],
                                 .n_in = c->n_in,
