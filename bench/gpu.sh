@@ -30,13 +30,22 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+# The head of this file, as far as it is a comment, is the help.
+usage() {
+    sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' bench/gpu.sh
+}
+
 parts=()
 while [ "${1:-}" = --checks ] || [ "${1:-}" = --speed ] || [ "${1:-}" = --variants ]; do
     parts+=("${1#--}")
     shift
 done
+if [ "${1:-}" = --help ] || [ "${1:-}" = -h ]; then
+    usage
+    exit 0
+fi
 if [ $# -gt 1 ] || [[ ${1:-} == -* ]]; then
-    echo "usage: bash bench/gpu.sh [--checks] [--speed] [--variants] [BUILD]" >&2
+    echo "usage: bash bench/gpu.sh [--checks] [--speed] [--variants] [BUILD] (--help: what they do)" >&2
     exit 2
 fi
 if [ ${#parts[@]} = 0 ]; then

@@ -27,10 +27,8 @@ int model_file_open(struct gguf **out, const char *path, unsigned flags, struct 
 static int open_card(struct model *m, const struct model_options *o, struct error *err)
 {
     m->card = o->card;
-    struct gpu_options gpu = {.device = o->card,
-                              .cache = o->kernel_cache,
-                              .tune_seconds = o->tune_seconds,
-                              .tune_again = o->tune_again};
+    struct gpu_options gpu = {
+        .device = o->card, .cache = o->kernel_cache, .tune_seconds = o->tune_seconds, .tune_again = o->tune_again};
     m->device = "gpu";
     return machine_open_gpu(&m->machine, &o->machine, &gpu, err);
 }

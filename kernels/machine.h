@@ -136,8 +136,8 @@ struct gpu_options {
     // and what was kept is used.
     double tune_seconds;
     bool tune_again; // what was kept is measured again where a plan needs it
-    int paper;   // 0: a real GPU; else an imaginary one of compute capability paper / 10, which runs nothing
-    int variant; // which variant of a kernel that has several, from 0; a kernel with fewer gets its last one
+    int paper;       // 0: a real GPU; else an imaginary one of compute capability paper / 10, which runs nothing
+    int variant;     // which variant of a kernel that has several, from 0; a kernel with fewer gets its last one
 };
 int machine_open_gpu(struct machine **out, const struct machine_options *o, const struct gpu_options *options,
                      struct error *err);

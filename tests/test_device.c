@@ -180,8 +180,9 @@ Test(device, a_failing_ptxas_is_told)
 {
     char out[OUT_SIZE];
     needs_builtin();
-    quern_ends(E_GPU, "PATH=/tmp/quern-no-ptxas:$PATH; mkdir -p /tmp/quern-no-ptxas; ln -sf /bin/false "
-                      "/tmp/quern-no-ptxas/ptxas; QUERN_CUDA_CARDS=0",
+    quern_ends(E_GPU,
+               "PATH=/tmp/quern-no-ptxas:$PATH; mkdir -p /tmp/quern-no-ptxas; ln -sf /bin/false "
+               "/tmp/quern-no-ptxas/ptxas; QUERN_CUDA_CARDS=0",
                "dump ptx --stats 2>&1", out);
     cr_expect(strstr(out, "ptxas ended with status 1 and said nothing"), "%s", out);
 }

@@ -235,8 +235,8 @@ Test(ptx_tune, a_file_that_cannot_be_kept_is_told)
     cr_assert_eq(model_open(&m, &o, &err), 0, "%s", err.text);
     cr_assert_eq(session_open(&s, m, &(struct session_options){.n_ctx = 64, .n_batch = 4}, &err), 0, "%s", err.text);
     const struct card_tuning t = card_tuning(m->machine);
-    cr_expect(t.measured == 1 && t.unmeasured > 10 && t.fault == EISDIR && !strcmp(t.file, path), "%d %d %d", t.measured,
-              t.unmeasured, t.fault);
+    cr_expect(t.measured == 1 && t.unmeasured > 10 && t.fault == EISDIR && !strcmp(t.file, path), "%d %d %d",
+              t.measured, t.unmeasured, t.fault);
     session_close(s);
     model_close(m);
     free_outcomes(&first, &second);

@@ -27,8 +27,8 @@
 #include <time.h>
 
 enum { CLASSES = 8, REPEATS = 3, FEW = 64, FLUSH = 64 << 20 };
-static const double better = 0.97; // of the time of the class that is taken without measuring
-static const double slow = 20e-3;  // seconds: what takes longer is told apart by one run, without repeats
+static const double better = 0.97;  // of the time of the class that is taken without measuring
+static const double slow = 20e-3;   // seconds: what takes longer is told apart by one run, without repeats
 static const double keep_every = 1; // seconds
 static const uint32_t classes[] = {1, 2, 4, 8, 16, 32, PTX_MANY_ROWS, PTX_WIDE_ROWS};
 static const char *const forms[] = {"f32", "q8", "f16"};
