@@ -194,6 +194,28 @@ static int alloc_tables(struct session *s, struct error *err)
     return ok ? 0 : fail(err, E_MEMORY, "no memory for %zu sequences of %d positions", n_seqs, s->o.n_ctx);
 }
 
+// Compiles the plan. Where a machine with memory of its own has too little, the error says how much was free before and
+// what the weights take of it.
+static int compile_plan(struct session *s, struct error *err)
+{
+    struct machine *machine = s->model->machine;
+    const struct machine_vtable *v = machine->v;
+    struct compile_options compile = {
+        s->o.n_batch, s->o.n_outputs, {s->o.kv_type[0], s->o.kv_type[1]}, s->o.profile, s->o.taps};
+    struct error why = {0};
+    size_t room = 0;
+    if (v->memory && v->memory(machine, &room, err))
+        return -1;
+    if (!v->compile(machine, s->model->graph, &compile, &s->plan, &why))
+        return 0;
+    if (!v->memory || why.code != E_MEMORY)
+        return fail(err, why.code, "%s", why.text);
+    char weights[24], have[24];
+    memory_format((uint64_t)s->model->info.weight_bytes, weights);
+    memory_format(room, have);
+    return fail(err, E_MEMORY, "%s (the card had %s free, the weights take %s)", why.text, have, weights);
+}
+
 int session_open(struct session **out, const struct model *m, const struct session_options *o, struct error *err)
 {
     struct session *s = calloc(1, sizeof *s);
@@ -203,9 +225,7 @@ int session_open(struct session **out, const struct model *m, const struct sessi
     const struct machine_vtable *v = m->machine->v;
     if (set_options(s, o, err))
         goto failed;
-    struct compile_options compile = {
-        s->o.n_batch, s->o.n_outputs, {s->o.kv_type[0], s->o.kv_type[1]}, s->o.profile, s->o.taps};
-    if (v->compile(m->machine, m->graph, &compile, &s->plan, err))
+    if (compile_plan(s, err))
         goto failed;
     add_up(s);
     const int n_pages = (int)pool_pages(s, s->o.n_ctx), n_slots = state_slots(s, (uint64_t)n_pages);

@@ -706,6 +706,16 @@ static int dry_run(struct batch *b, struct error *err)
     return status ? -1 : 0;
 }
 
+// A GPU or memory that fails ends the run, not the work: the error says how it goes on. Returns -1.
+static int say_how_to_go_on(const struct batch *b, struct error *err)
+{
+    const struct error why = *err;
+    if ((why.code != E_GPU && why.code != E_MEMORY) || !b->output || !batch_output_is_regular(b->output))
+        return -1;
+    return fail(err, why.code, "%s; %lld rows are in %s, and the same command goes on", why.text,
+                (long long)batch_output_n_done(b->output), b->out_path);
+}
+
 static int run(struct batch *b, struct error *err)
 {
     if (open_all(b, err))
@@ -715,7 +725,7 @@ static int run(struct batch *b, struct error *err)
     // the output is opened before the session: a refused output should not wait for memory to be allocated
     const bool embeds = b->l.model->hidden;
     if (open_output(b, err) || (!embeds && open_session(b, err)) || (embeds ? embed_rows : run_rows)(b, err))
-        return -1;
+        return say_how_to_go_on(b, err);
     note_result(b);
     return result_of(b, err);
 }

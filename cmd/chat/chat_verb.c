@@ -136,6 +136,17 @@ static void report(struct chat *c, const struct error *err)
         terminal_note("quern: %s", err->text);
 }
 
+// A GPU that has failed answers no more. Nor does a pipe, whose reader counts on all answers, go on without memory.
+static void end_if_fatal(struct chat *c, enum err_code code)
+{
+    if (code != E_GPU && (code != E_MEMORY || c->console.typed))
+        return;
+    c->fatal = code;
+    c->leaving = true;
+    if (c->session_path)
+        chat_note("[the dialogue up to here is in %s]", c->session_path);
+}
+
 void chat_answer(struct chat *c)
 {
     struct error err = {0};
@@ -157,6 +168,7 @@ void chat_answer(struct chat *c)
     if (status) {
         dialogue_cut(&c->dialogue, c->dialogue.n - MIN(n, c->dialogue.n));
         report(c, &err);
+        end_if_fatal(c, err.code);
     } else {
         count(c, &r);
         note_end(c, &r);
@@ -381,5 +393,7 @@ int cmd_chat(int argc, char **argv)
     options_free(&o);
     if (status && err.code == E_INTERRUPTED)
         return E_INTERRUPTED;
+    if (!status && c.fatal)
+        return (int)c.fatal;
     return status ? verb_fail(&err) : c.failed && !c.console.typed ? E_ITEMS : E_OK;
 }

@@ -42,6 +42,7 @@ struct chat {
     bool leaving;
     bool interrupted;                         // in a pipe: the exit status will be 130
     bool failed;                              // in a pipe: a line failed, and the exit status will be 1
+    enum err_code fatal;                      // what ended the chat, and is its exit status; E_OK: nothing did
     int64_t n_turns, n_computed, n_generated; // since the start, for /stats
     double prompt_ms, generate_ms;
     struct dialogue_result last;

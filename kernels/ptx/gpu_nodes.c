@@ -750,6 +750,6 @@ int gpu_node(struct plan *p, struct tensor *n, struct error *err)
     if (!table[n->op])
         return fail(err, E_GPU, "%s: the GPU machine has no kernel for %s", n->name, op_name(n->op));
     if (table[n->op](p, n, &why))
-        return fail(err, why.code, "%s: the GPU machine cannot serve %s: %s", n->name, op_name(n->op), why.text);
+        return fail(err, why.code, "%s: %s on the GPU: %s", n->name, op_name(n->op), why.text);
     return 0;
 }
