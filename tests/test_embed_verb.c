@@ -208,3 +208,28 @@ Test(embed_verb, lines_of_a_batch_are_texts_for_a_model_that_embeds)
     cr_expect_eq(shell("$Q batch -m $BERT lines -o out --dry-run"), 0);
     cr_expect_eq(shell("$Q batch -m $BERT --as chat lines -o out3"), 2);
 }
+
+// What the flags say about a vector, embed and batch hear alike.
+Test(embed_verb, a_batch_cuts_and_pools_as_embed_does)
+{
+    float want[2][32];
+    size_t n;
+    cr_assert_eq(shell("for i in $(seq 300); do printf 'a '; done > long; echo >> long; head -n 1 lines >> long"), 0);
+    cr_assert_eq(shell("$Q embed -m $BERT -f long --truncate --pooling last -o v.f32"), 0);
+    expect_says("err", "1 of 2 texts were cut to 256 tokens");
+    read_vectors("v.f32", want, 2);
+    cr_expect_eq(shell("$Q batch -m $BERT long -o out"), 1);
+    cr_assert_eq(shell("$Q batch -m $BERT long -o cut --truncate --pooling last"), 0);
+    expect_says("err", "texts of 1 rows were cut");
+    char *line = read_all("cut", &n), *end = line;
+    for (int i = 0; i < 2; i++, line = end + 1) {
+        end = strchr(line, '\n');
+        cJSON *row = cJSON_ParseWithLength(line, (size_t)(end - line));
+        expect_vector(vector_of(row, 0), want[i]);
+        cJSON_Delete(row);
+    }
+    cr_expect_eq(shell("$Q batch -m $BERT lines -o other --pooling none"), 2);
+    expect_says("err", "quern embed makes more");
+    cr_expect_eq(shell("$Q batch lines -o other --truncate"), 2);
+    expect_says("err", "--truncate is for embeddings");
+}

@@ -7,6 +7,7 @@
 #include "cmd/batch/batch_output.h"
 #include "cmd/batch/batch_shard.h"
 #include "cmd/batch/batch_tally.h"
+#include "cmd/embed/embed.h"
 #include "cmd/load.h"
 #include "cmd/outputs.h"
 #include "cmd/terminal/progress.h"
@@ -45,6 +46,7 @@ struct batch {
     int64_t n_errors;      // of the records that are done
     char first_error[160]; // the reason of the first of them, cut
     int64_t n_bad_calls;   // tool calls that could not be read
+    int64_t n_cut;         // rows of embeddings with a text that was cut
     uint64_t fed_bytes;    // bytes of this shard's records that were computed
     uint64_t left_bytes;   // bytes of this shard's records that are not done, roughly
     int64_t n_prompt_fed;  // tokens of the prompts of fed records
@@ -207,6 +209,18 @@ static int load_for_rows(struct batch *b, struct error *err)
                                     : load_model(&b->l, b->o, err);
 }
 
+// The flags of embeddings, which have no meaning for answers; and the kinds of pooling that give no vector for a text.
+static int check_embedding_flags(const struct batch *b, struct error *err)
+{
+    const bool embeds = b->l.model->hidden;
+    if (!embeds && (b->o->given[OPT_pooling] || b->o->truncate))
+        return fail(err, E_USAGE, "%s is for embeddings, and this run makes answers; --as embedding makes vectors",
+                    b->o->truncate ? "--truncate" : "--pooling");
+    if (embeds && b->o->given[OPT_pooling] && embed_pooling(b->l.model, b->o) == POOLING_NONE)
+        return fail(err, E_USAGE, "--pooling none: rows of a batch have one vector for a text; quern embed makes more");
+    return 0;
+}
+
 static int open_all(struct batch *b, struct error *err)
 {
     const char *why;
@@ -218,7 +232,8 @@ static int open_all(struct batch *b, struct error *err)
         return fail(err, E_MEMORY, "no memory for a path");
     // the model is opened before the input is read, so that a mistyped name is reported at once
     if (outputs_check(b->out_path, b->o->args.n ? b->o->args.at[0] : NULL, err) || !load_path(b->o, err) ||
-        load_for_rows(b, err) || outputs_check_model(b->out_path, b->l.model->file, err) || open_input(b, err))
+        load_for_rows(b, err) || check_embedding_flags(b, err) ||
+        outputs_check_model(b->out_path, b->l.model->file, err) || open_input(b, err))
         return -1;
     if (sampling_take(&b->sampling, b->o, b->l.model, err) ||
         batch_context_open(&b->context, b->l.model, b->o, &b->sampling, b->l.model->n_ctx, err))
@@ -500,6 +515,7 @@ static int embed_group(struct batch *b, struct error *err)
         struct batch_job *job = b->embed.jobs[i];
         for (int j = 0; j < job->n_requests; j++)
             b->embed.n_tokens += (int64_t)job->prompts[j].n;
+        b->n_cut += job->cut;
         int status = print_embedded(b, job, &line, err);
         text_free(&line);
         if (status)
@@ -589,6 +605,8 @@ static bool had_nothing_to_do(const struct batch *b)
 
 static void note_embedded(const struct batch *b, double ms)
 {
+    if (b->n_cut)
+        terminal_note("quern: note: texts of %lld rows were cut to what the model takes", (long long)b->n_cut);
     terminal_note("quern: %lld rows in %.1f s, %lld failed; %lld tokens, %.1f tokens/s", (long long)b->n_rows, ms / 1e3,
                   (long long)b->n_errors, (long long)b->embed.n_tokens, per_second((double)b->embed.n_tokens, ms));
     if (b->n_errors && b->n_errors == b->n_rows)

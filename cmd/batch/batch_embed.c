@@ -1,6 +1,7 @@
 // A group of rows is computed at once, so that steps are full; an embedder serves texts up to a length, and is opened anew
 // for longer ones.
 #include "cmd/batch/batch_embed.h"
+#include "cmd/embed/embed.h"
 #include "cmd/terminal/terminal.h"
 #include "engine/json.h"
 
@@ -26,17 +27,19 @@ static int take_text(const struct batch_context *c, const struct value *v, struc
     return 0;
 }
 
-static int check_length(const struct token_list *text, const struct batch_context *c, const char **code,
+static int check_length(struct token_list *text, const struct batch_context *c, bool *cut, const char **code,
                         struct error *err)
 {
     const int64_t most = MIN((int64_t)c->n_ctx, c->model->graph->position_rows);
+    if (c->options->truncate)
+        *cut |= embed_cut(text->ids, &text->n, (int)most);
     if (!text->n)
         return fail(err, E_USAGE, "input: a text without tokens");
     if (text->n <= (size_t)most)
         return 0;
     *code = "context_length_exceeded";
     return fail(err, E_USAGE, "the text has %zu tokens, limit %lld%s", text->n, (long long)most,
-                most < c->model->graph->position_rows ? "; -c sets it" : "");
+                most < c->model->graph->position_rows ? "; -c sets it, --truncate cuts it" : "; --truncate cuts it");
 }
 
 int batch_embed_make(struct batch_job *job, const struct batch_context *c, const char **code, struct error *err)
@@ -44,7 +47,7 @@ int batch_embed_make(struct batch_job *job, const struct batch_context *c, const
     *code = "not_supported";
     if (job->row.kind != ROW_EMBEDDING)
         return fail(err, E_USAGE, "this run makes embeddings, not answers");
-    if (c->model->info.pooling.kind == POOLING_RANK)
+    if (embed_pooling(c->model, c->options) == POOLING_RANK)
         return fail(err, E_USAGE, "this model is a reranker; quern embed --query scores texts");
     *code = "invalid_request";
     const struct value *input = job->row.prompt;
@@ -56,7 +59,7 @@ int batch_embed_make(struct batch_job *job, const struct batch_context *c, const
     for (; job->n_requests < n; job->n_requests++) {
         struct token_list *text = &job->prompts[job->n_requests];
         if (take_text(c, many ? &input->list->items[job->n_requests] : input, text, err) ||
-            check_length(text, c, code, err))
+            check_length(text, c, &job->cut, code, err))
             return job->n_requests++, -1; // its list is freed with the job
     }
     if (job->row.dimensions <= c->model->info.n_out)
@@ -69,7 +72,6 @@ int batch_embed_make(struct batch_job *job, const struct batch_context *c, const
 static int open_embedder(struct batch_embed *b, const struct batch_context *c, int n_longest, struct error *err)
 {
     const struct model *m = c->model;
-    const enum pooling kind = m->info.pooling.kind;
     if (b->embedder && n_longest <= b->n_longest)
         return 0;
     embedder_close(b->embedder);
@@ -77,10 +79,7 @@ static int open_embedder(struct batch_embed *b, const struct batch_context *c, i
     for (b->n_longest = 64; b->n_longest < n_longest; b->n_longest *= 2)
         ;
     b->n_longest = (int)MIN((int64_t)b->n_longest, MIN((int64_t)c->n_ctx, m->graph->position_rows));
-    const bool pooled = kind != POOLING_NONE && kind != POOLING_RANK;
-    const struct embedder_options o = {.pooling = pooled            ? kind
-                                                  : m->info.encoder ? POOLING_MEAN
-                                                                    : POOLING_LAST,
+    const struct embedder_options o = {.pooling = embed_pooling(m, c->options),
                                        .normalise = EMBED_AS_THEY_ARE,
                                        .n_longest = b->n_longest,
                                        .n_batch = (int)MIN(c->options->batch, c->options->ubatch),

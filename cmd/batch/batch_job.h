@@ -47,6 +47,7 @@ struct batch_job {
     float *vectors;             // [n_requests][width] of an embedding
     int width;
     bool failed;             // the vectors are no numbers
+    bool cut;                // a text of an embedding had more tokens than the model takes
     struct text prompt_text; // of a chat: its last characters decide how the answer is split into reasoning and content
     struct str *stops;       // stop strings of all requests
     int32_t *stop_tokens;    // stop tokens of all requests

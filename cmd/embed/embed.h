@@ -23,9 +23,16 @@ struct embed_texts {
     char *data;               // the input
     struct token_list tokens; // of all texts, one after another
     int longest;              // tokens of the longest text
+    size_t n_cut;             // texts that were cut
 };
 
-// embed_input.c: takes the texts from the arguments, -p, -f or stdin. E_USAGE with the line.
+// embed_verb.c: what the flags and the file say about pooling. A model whose file says nothing has the mean of an encoder's
+// rows or the last row of another model.
+enum pooling embed_pooling(const struct model *m, const struct options *o);
+
+// embed_input.c: cuts a text of more than `limit` tokens to as many, of which the last one stays. Returns whether it did.
+bool embed_cut(int32_t *ids, size_t *n, int limit);
+// Takes the texts from the arguments, -p, -f or stdin. E_USAGE with the line.
 int embed_texts_read(struct embed_texts *t, const struct options *o, struct error *err);
 // Encodes all texts, or the pairs of --query and each of them, as a reranker wants them. E_USAGE for a text of more tokens
 // than `limit`, unless they are to be cut.

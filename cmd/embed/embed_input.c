@@ -173,11 +173,13 @@ static int question_length(const struct encoding *e, size_t *n, struct error *er
     return status;
 }
 
-// Cuts the text that was encoded last to `limit` tokens, of which the last one stays.
-static void cut(struct embed_texts *t, size_t first, int limit)
+bool embed_cut(int32_t *ids, size_t *n, int limit)
 {
-    t->tokens.ids[first + (size_t)limit - 1] = t->tokens.ids[t->tokens.n - 1];
-    t->tokens.n = first + (size_t)limit;
+    if (*n <= (size_t)limit)
+        return false;
+    ids[limit - 1] = ids[*n - 1];
+    *n = (size_t)limit;
+    return true;
 }
 
 static int encode_one(const struct encoding *e, struct embed_text *text, const struct options *o, int limit,
@@ -190,12 +192,13 @@ static int encode_one(const struct encoding *e, struct embed_text *text, const s
         return -1;
     if (t->tokens.n == text->first)
         return fail(err, E_USAGE, "text %zu has no tokens", text->line);
-    if (t->tokens.n - text->first > (size_t)limit && o->truncate)
-        cut(t, text->first, limit);
-    if (t->tokens.n - text->first > (size_t)limit)
-        return fail(err, E_USAGE, "text %zu has %zu tokens, limit %d; --truncate cuts it", text->line,
-                    t->tokens.n - text->first, limit);
-    text->n = (int)(t->tokens.n - text->first);
+    size_t n = t->tokens.n - text->first;
+    if (o->truncate)
+        t->n_cut += embed_cut(t->tokens.ids + text->first, &n, limit);
+    if (n > (size_t)limit)
+        return fail(err, E_USAGE, "text %zu has %zu tokens, limit %d; --truncate cuts it", text->line, n, limit);
+    t->tokens.n = text->first + n;
+    text->n = (int)n;
     t->longest = MAX(t->longest, text->n);
     return 0;
 }

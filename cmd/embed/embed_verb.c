@@ -4,9 +4,7 @@
 
 #include <stdlib.h>
 
-// What the flags and the file say about pooling. A model whose file says nothing has the mean of an encoder's rows or the
-// last row of another model.
-static enum pooling choose_pooling(const struct model *m, const struct options *o)
+enum pooling embed_pooling(const struct model *m, const struct options *o)
 {
     if (o->pooling)
         return (enum pooling)(o->pooling - 1);
@@ -76,7 +74,7 @@ static int embed_texts(struct loaded *l, struct embed_texts *t, const struct opt
     if (load_model_hidden(l, o, err))
         return -1;
     struct model *m = l->model;
-    const enum pooling pooling = choose_pooling(m, o);
+    const enum pooling pooling = embed_pooling(m, o);
     if (pooling == POOLING_RANK && !o->query)
         return fail(err, E_USAGE, "%s: --query TEXT says what the texts are scored for",
                     o->pooling ? "--pooling rank" : "this model is a reranker");
@@ -84,6 +82,8 @@ static int embed_texts(struct loaded *l, struct embed_texts *t, const struct opt
         return fail(err, E_USAGE, "--query: scores are made by --pooling rank");
     if (embed_texts_encode(t, m->tokenizer, m->file, o, most_tokens(m, o), err))
         return -1;
+    if (t->n_cut)
+        terminal_note("quern: note: %zu of %zu texts were cut to %d tokens", t->n_cut, t->n, most_tokens(m, o));
     if (t->longest > m->n_ctx && model_set_context(m, t->longest, err))
         return -1;
     const struct embedder_options options = {.pooling = pooling,
