@@ -1,6 +1,6 @@
 // Translates flags into the options of model_open and session_open, and prints the notes of -v. If -c is not given,
-// the context grows to what the verb wants. Also here: the folder in which compiled GPU kernels are kept, the
-// registration of mapped model files with the terminal's fault handler, and the printing of tapped values.
+// the context grows to what the verb wants. Also here: the folder in which compiled GPU kernels are kept,
+// and the printing of tapped values.
 #include "cmd/load.h"
 #include "cmd/outputs.h"
 #include "cmd/overrides.h"
@@ -167,11 +167,6 @@ static int load(struct loaded *l, const struct options *o, bool hidden, bool if_
         if (outputs_check_options_model(o, l->model->adapter_files[i], err))
             return -1;
     l->name = o->model_name ? o->model_name : gguf_path(l->model->file, 0);
-    for (int i = 0; i < gguf_n_shards(l->model->file); i++) {
-        const void *from, *to;
-        if (model_mapping(l->model, i, &from, &to))
-            terminal_watch_mapping(from, to, gguf_path(l->model->file, i));
-    }
     if (o->verbose || l->model->device_news)
         terminal_note("device: %s (%s)", l->model->device, l->model->device_why);
     if (o->verbose)
@@ -234,9 +229,7 @@ static int open_taps(struct loaded *l, const struct options *o, struct session_o
 
 int load_finish_taps(struct loaded *l, struct error *err)
 {
-    struct tap *t = l->tap;
-    l->tap = NULL;
-    return tap_close(t, err);
+    return tap_finish(l->tap, err);
 }
 
 int load_session(struct loaded *l, const struct options *o, int64_t n_wanted, int n_outputs, struct error *err)
@@ -283,7 +276,7 @@ void load_show_prompt(struct loaded *l, bool over)
 void load_close(struct loaded *l)
 {
     session_close(l->session);
-    tap_close(l->tap, NULL);
+    tap_close(l->tap);
     model_close(l->model);
     *l = (struct loaded){0};
 }

@@ -170,19 +170,6 @@ static int open_all(struct job *j, struct error *err)
         return -1;
     if (gguf_open(&j->file, j->in, j->out ? 0 : GGUF_METADATA_ONLY, err))
         return -1;
-    for (int i = 0; i < gguf_n_shards(j->file); i++) {
-        const void *from = NULL, *to = NULL;
-        for (size_t k = 0; k < gguf_n_tensors(j->file); k++) {
-            const struct gguf_tensor *t = gguf_tensor_at(j->file, k);
-            if (t->shard != i || !t->data)
-                continue;
-            const char *end = (const char *)t->data + t->size;
-            from = !from || (const char *)t->data < (const char *)from ? t->data : from;
-            to = !to || end > (const char *)to ? end : to;
-        }
-        if (from)
-            terminal_watch_mapping(from, to, gguf_path(j->file, i));
-    }
     return machine_open_cpu(&j->machine, &machine, err);
 }
 

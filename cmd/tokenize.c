@@ -134,11 +134,11 @@ static int write_ids(const struct options *o, const struct tokenizer *t, struct 
         status = fail(err, E_USAGE, "-o: the text has no tokens");
     if (!status && ids.n > INT32_MAX)
         status = fail(err, E_USAGE, "-o: %zu tokens are too many for a file of ids", ids.n);
-    if (!status && !(status = file_replace_begin(&f, o->out, err))) {
+    if (!status && !(status = file_replace_output(&f, o->out, err))) {
         const int32_t head[2] = {(int32_t)ids.n, tokenizer_n_vocab(t)};
         status = file_replace_write(&f, head, sizeof head, err) ||
                          file_replace_write(&f, ids.ids, ids.n * sizeof *ids.ids, err) ||
-                         (file_replace_share(&f), file_replace_end(&f, err))
+                         file_replace_end(&f, err)
                      ? -1
                      : 0;
         if (status)

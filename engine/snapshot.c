@@ -250,7 +250,7 @@ int snapshot_save(const char *path, const struct model *m, struct session *s, in
     uint8_t *page = malloc(session_page_bytes(s) + 8);
     if (!page)
         return fail(err, E_MEMORY, "no memory for a page of %zu bytes", session_page_bytes(s));
-    int status = snapshot_key(m, s, salt, key, err) || file_replace_begin(&f, path, err) ? -1 : 0;
+    int status = snapshot_key(m, s, salt, key, err) || file_replace_beside(&f, path, err) ? -1 : 0;
     if (!status) {
         status = write_head(&f, key, s, seq, err) || write_pages(&f, s, seq, page, err) || write_state(&f, s, seq, err)
                      ? -1

@@ -14,7 +14,6 @@
 #include "engine/clock.h"
 
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -739,8 +738,6 @@ int cmd_batch(int argc, char **argv)
     struct options o;
     if (options_parse(&o, VERB_BATCH, argc, argv, &err))
         return verb_fail(&err);
-    // exceeding the file size limit is then an error like a full disk, and does not kill the process
-    signal(SIGXFSZ, SIG_IGN);
     struct batch b = {.o = &o};
     b.input.fd = -1;
     bool is_merge = o.args.n > 0 && !strcmp(o.args.at[0], "merge");

@@ -90,7 +90,7 @@ int batch_manifest_write(const struct batch_manifest *m, const char *out_path, s
     struct file_replace f;
     print(m, &text);
     int status = path && !text.failed ? 0 : fail(err, E_MEMORY, "no memory for a manifest");
-    if (!status && !(status = file_replace_begin(&f, path, err))) {
+    if (!status && !(status = file_replace_beside(&f, path, err))) {
         share_as(&f, out_path);
         status = file_replace_write(&f, text.data, text.size, err);
         if (status)

@@ -5,6 +5,7 @@
 // that wait.
 #include "cmd/batch/batch_output.h"
 #include "engine/clock.h"
+#include "kernels/thread_start.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -524,7 +525,7 @@ static int open_regular(struct batch_output *o, struct error *err)
         return fail(err, E_MEMORY, "no memory for a table of %lld rows", (long long)o->o.n_records);
     if (load(o, err) || output_sync_folder(o->out.path, err))
         return -1;
-    if (pthread_create(&o->thread, NULL, sync_loop, o))
+    if (thread_start(&o->thread, sync_loop, o))
         return fail(err, E_MEMORY, "no thread to sync %s", o->out.path);
     o->has_thread = true;
     return 0;
