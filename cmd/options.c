@@ -348,6 +348,10 @@ static int take_content(struct options *o, const struct option *option, const ch
     size -= size && data[size - 1] == '\n';
     text = strndup(data, size);
     free(data);
+    if (list_push(&o->contents, path, err)) {
+        free(text);
+        return -1;
+    }
     if (!text || list_push(&o->owned, text, err)) {
         free(text);
         return fail(err, E_MEMORY, "no memory for %s", path);
@@ -440,6 +444,7 @@ int options_parse(struct options *o, enum verb_number verb, int argc, char **arg
 {
     if (set_defaults(o, err))
         goto failed;
+    o->verb = verb;
     bool flags = true;
     for (struct words w = {argc, argv, 1}; w.at < argc; w.at++) {
         bool is_flag = flags && argv[w.at][0] == '-' && argv[w.at][1];
@@ -475,7 +480,8 @@ void options_free(struct options *o)
         *list = (struct option_list){0};
     }
     free(o->args.at);
-    o->args = o->owned = (struct option_list){0};
+    free(o->contents.at);
+    o->args = o->owned = o->contents = (struct option_list){0};
 }
 
 // --- values, as they would be written on the command line ---

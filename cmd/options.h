@@ -51,8 +51,10 @@ struct options {
 #include "cmd/options.def"
 #undef OPTION
 #undef GROUP
-    bool given[OPT_COUNT];    // whether the flag was on the command line
-    struct option_list args;  // arguments that are not flags, in order
+    bool given[OPT_COUNT];       // whether the flag was on the command line
+    struct option_list args;     // arguments that are not flags, in order
+    struct option_list contents; // files whose content became the value of a flag
+    enum verb_number verb;
     struct option_list owned; // strings that options_free frees: the paths of models given by name, and their names
     const char *model_name;   // the whole name of a model given by name, such as llama3.2:3b; NULL: it is a path
 };

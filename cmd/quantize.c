@@ -175,9 +175,7 @@ static int open_all(struct job *j, struct error *err)
 
 static int work(struct job *j, const struct quantize_options *q, struct error *err)
 {
-    if (outputs_check_model(j->out, j->file, err) || outputs_check(j->out, j->o->imatrix, err))
-        return -1;
-    if (quantizer_plan(&j->quantizer, j->file, j->machine, q, err))
+    if (outputs_check_options_model(j->o, j->file, err) || quantizer_plan(&j->quantizer, j->file, j->machine, q, err))
         return -1;
     note_doubts(&j->quantizer);
     if (!j->out)
@@ -234,7 +232,7 @@ static int quantize(const struct options *o, struct error *err)
         status = parse_mix_options(&j, mix, &q.mix, err);
     q.mix.has_importance = o->imatrix != NULL;
     if (!status)
-        status = open_all(&j, err);
+        status = outputs_check_options(o, NULL, err) || open_all(&j, err) ? -1 : 0;
     if (!status)
         status = work(&j, &q, err);
     if (!status)

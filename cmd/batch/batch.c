@@ -8,7 +8,6 @@
 #include "cmd/batch/batch_shard.h"
 #include "cmd/batch/batch_tally.h"
 #include "cmd/load.h"
-#include "cmd/outputs.h"
 #include "cmd/terminal/progress.h"
 #include "cmd/terminal/terminal.h"
 #include "engine/clock.h"
@@ -21,6 +20,7 @@
 
 struct batch {
     const struct options *o;
+    struct options named; // the flags with the name of this shard's output
     char *out_path;
     struct batch_shard shard;
     struct loaded l;
@@ -215,9 +215,11 @@ static int open_all(struct batch *b, struct error *err)
         terminal_note("quern: note: shard %lld/%lld, by %s", (long long)b->shard.index, (long long)b->shard.count, why);
     if (b->o->out && !(b->out_path = batch_shard_path(b->shard, b->o->out)))
         return fail(err, E_MEMORY, "no memory for a path");
+    b->named = *b->o;
+    b->named.out = b->out_path;
+    b->o = &b->named;
     // the model is opened before the input is read, so that a mistyped name is reported at once
-    if (outputs_check(b->out_path, b->o->args.n ? b->o->args.at[0] : NULL, err) || !load_path(b->o, err) ||
-        load_for_rows(b, err) || outputs_check_model(b->out_path, b->l.model->file, err) || open_input(b, err))
+    if (!load_path(b->o, err) || load_for_rows(b, err) || open_input(b, err))
         return -1;
     if (sampling_take(&b->sampling, b->o, b->l.model, err) ||
         batch_context_open(&b->context, b->l.model, b->o, &b->sampling, b->l.model->n_ctx, err))

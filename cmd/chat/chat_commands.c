@@ -3,6 +3,7 @@
 // chat goes on.
 #include "cmd/chat/chat_verb.h"
 #include "cmd/input.h"
+#include "cmd/outputs.h"
 #include "cmd/terminal/terminal.h"
 
 #include <dirent.h>
@@ -295,7 +296,8 @@ static void command_save(struct chat *c, const char *arg)
 {
     struct error err;
     char *path = session_path(c, arg, &err);
-    if (!path || chat_session_save(c, path, &err))
+    if (!path || outputs_check_inputs(path, c->o, c->o->model, &err) ||
+        outputs_check_model(path, c->l.model->file, &err) || chat_session_save(c, path, &err))
         complain(c, &err);
     else
         chat_note("[%zu messages kept in %s]", c->dialogue.n, path);
