@@ -184,6 +184,8 @@ static int open_output(struct batch *b, struct error *err)
         .n_records = b->survey.n_records,
         .ordered = !b->o->unordered,
         .retry_errors = b->o->retry_errors,
+        .trusts = b->o->force,
+        .shard = b->shard,
         .window = MAX(WINDOW_LEAST, 8 * (int)b->o->parallel),
     };
     if (digest_all(b->l.model, &model, err) ||
