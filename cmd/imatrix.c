@@ -31,7 +31,7 @@ static int prepare_text(struct collection *c, struct error *err)
     const struct tokenizer *t = c->loaded.model->tokenizer;
     char *data;
     struct str text;
-    if (input_take(o, "text", &data, &text, err))
+    if (input_take(o, INPUT_TEXT, &data, &text, err))
         return -1;
     if (text.len && text.data[text.len - 1] == '\n')
         text.len--;

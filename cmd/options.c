@@ -343,7 +343,7 @@ static int take_content(struct options *o, const struct option *option, const ch
 {
     char *data, *text;
     size_t size;
-    if (input_read(path, &data, &size, err))
+    if (input_read(path, INPUT_SYSTEM, &data, &size, err))
         return -1;
     size -= size && data[size - 1] == '\n';
     text = strndup(data, size);

@@ -33,7 +33,7 @@ static int tokenize(struct measurement *m, struct error *err)
 {
     char *data;
     struct str text;
-    if (input_take(m->o, "text", &data, &text, err))
+    if (input_take(m->o, INPUT_TEXT, &data, &text, err))
         return -1;
     if (text.len && text.data[text.len - 1] == '\n')
         text.len--;

@@ -50,7 +50,7 @@ static int take_source(const struct options *o, char **data, struct str *source,
     size_t size;
     if (!o->chat_template_file)
         return model_source(o, data, source, err);
-    if (input_read(o->chat_template_file, data, &size, err))
+    if (input_read(o->chat_template_file, INPUT_TEMPLATE, data, &size, err))
         return -1;
     *source = (struct str){*data, size};
     return 0;
@@ -63,7 +63,7 @@ static int read_context(const struct options *o, struct arena *arena, struct val
     size_t size;
     if (!o->file)
         return fail(err, E_USAGE, "give the variables of the template with -f CONTEXT.json");
-    if (input_read(o->file, &data, &size, err))
+    if (input_read(o->file, INPUT_CONTEXT, &data, &size, err))
         return -1;
     int status = json_read(context, &reader, (struct str){data, size}, err);
     free(data);

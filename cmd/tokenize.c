@@ -137,8 +137,7 @@ static int write_ids(const struct options *o, const struct tokenizer *t, struct 
     if (!status && !(status = file_replace_output(&f, o->out, err))) {
         const int32_t head[2] = {(int32_t)ids.n, tokenizer_n_vocab(t)};
         status = file_replace_write(&f, head, sizeof head, err) ||
-                         file_replace_write(&f, ids.ids, ids.n * sizeof *ids.ids, err) ||
-                         file_replace_end(&f, err)
+                         file_replace_write(&f, ids.ids, ids.n * sizeof *ids.ids, err) || file_replace_end(&f, err)
                      ? -1
                      : 0;
         if (status)
@@ -171,7 +170,7 @@ static int tokenize(const struct options *o, struct error *err)
         terminal_note("quern: note: the pre-tokenizer '%.*s' is not known, 'default' is used: the ids may be wrong",
                       STR_ARG(tokenizer_pre(t)));
     if (!status)
-        status = input_take(o, "text", &data, &text, err);
+        status = input_take(o, INPUT_TEXT, &data, &text, err);
     if (!status && o->out && (o->json || o->count || o->nul))
         status = fail(err, E_USAGE, "-o: a file of ids has no other form");
     if (!status)

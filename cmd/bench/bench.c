@@ -444,7 +444,7 @@ static int take_text(struct bench *b, struct error *err)
     size_t size;
     if (!b->o->file)
         return 0;
-    if (!b->text && input_read(b->o->file, &b->text, &size, err))
+    if (!b->text && input_read(b->o->file, INPUT_TEXT, &b->text, &size, err))
         return -1;
     b->text_size = b->text_size ? b->text_size : size;
     b->tokens.n = 0;

@@ -254,7 +254,7 @@ static int read_text(struct chat *c, const char *path, struct error *err)
         return fail(err, E_USAGE, "%s: not a regular file", path);
     if (!stat(path, &there) && there.st_size > READ_MAX)
         return fail(err, E_USAGE, "%s: %lld bytes, limit %d", path, (long long)there.st_size, READ_MAX);
-    if (input_read(path, &data, &size, err))
+    if (input_read(path, INPUT_ATTACHMENT, &data, &size, err))
         return -1;
     int status = memchr(data, '\0', size) ? fail(err, E_USAGE, "%s: not a text, for it holds NUL bytes", path) : 0;
     if (!status) {

@@ -253,7 +253,7 @@ static int first_message(const struct options *o, char **data, struct str *text,
     *text = (struct str){0};
     if (!o->prompt && !o->file && !o->args.n)
         return 0;
-    if (input_take(o, "first message", data, text, err))
+    if (input_take(o, INPUT_FIRST_MESSAGE, data, text, err))
         return -1;
     if (*data && text->len && text->data[text->len - 1] == '\n')
         text->len--;
