@@ -63,6 +63,7 @@ static int open_session(struct collection *c, struct error *err)
     s.taps = importance_collector_taps(c->collector);
     if (session_open(&c->loaded.session, m, &s, err))
         return -1;
+    load_note_windows(&c->loaded, c->o, &c->windows, c->tokens.n);
     struct text text = {0};
     if (c->o->verbose)
         session_describe(c->loaded.session, &text);

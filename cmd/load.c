@@ -258,6 +258,24 @@ int load_session(struct loaded *l, const struct options *o, int64_t n_wanted, in
     return 0;
 }
 
+void load_note_windows(const struct loaded *l, const struct options *o, const struct text_windows *w, size_t n_tokens)
+{
+    const int n_trained = l->model->info.n_ctx_train;
+    if (w->n_window > n_trained)
+        terminal_note(
+            "quern: note: windows of %d tokens are longer than the %d positions that the model was trained for",
+            w->n_window, n_trained);
+    if (!o->given[OPT_n_ctx] || !o->n_ctx)
+        return;
+    if (w->n_window != o->n_ctx)
+        terminal_note("quern: note: windows have %d tokens, more than -c %lld, for --ppl-stride %d", w->n_window,
+                      (long long)o->n_ctx, w->step);
+    const size_t used = (size_t)(w->n - 1) * (size_t)w->step + (size_t)w->n_window;
+    if (!o->chunks && used < n_tokens)
+        terminal_note("quern: note: the last %zu of %zu tokens do not fill a window of -c %lld, and are left out",
+                      n_tokens - used, n_tokens, (long long)o->n_ctx);
+}
+
 static int64_t read_progress(const void *arg, int64_t *total)
 {
     const struct session_progress *p = arg;

@@ -129,10 +129,7 @@ static int open_session(struct measurement *m, struct error *err)
     s.cancel = &terminal_interrupted;
     if (session_open(&m->loaded.session, model, &s, err))
         return -1;
-    if (m->windows.n_window > model->info.n_ctx_train)
-        terminal_note(
-            "quern: note: windows of %d tokens are longer than the %d positions that the model was trained for",
-            m->windows.n_window, model->info.n_ctx_train);
+    load_note_windows(&m->loaded, o, &m->windows, m->base ? logits_base_n_tokens(m->base) : m->tokens.n);
     struct text text = {0};
     if (o->verbose) {
         session_describe(m->loaded.session, &text);

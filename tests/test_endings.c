@@ -192,3 +192,28 @@ Test(endings, rows_of_a_batch_end_with_a_limit_too)
     cr_assert_eq(shell("$Q batch in -o whole --format jsonl"), 1);
     cr_expect(same_files("out", "whole"));
 }
+
+// A file that is opened while a standard descriptor is closed must not get its number: notes would go into it.
+Test(endings, closed_standard_descriptors_are_not_taken_by_files)
+{
+    static const char *const closed[] = {"2>&-", ">&-", "<&-", ">&- 2>&-", "<&- >&- 2>&-"};
+    write_rows("in", 6);
+    cr_assert_eq(shell("$Q batch in -o whole --format jsonl"), 0);
+    for (size_t i = 0; i < COUNT_OF(closed); i++) {
+        cr_assert_eq(shell("rm -f out out.*; $Q batch in -o out --format jsonl -v %s", closed[i]), 0, "%s", closed[i]);
+        cr_expect(same_files("out", "whole"), "%s", closed[i]);
+    }
+    cr_expect_eq(shell("$Q run -p a -n 3 >&-"), 5);
+    cr_expect_eq(shell("$Q run -n 3 <&-"), 5);
+}
+
+// A chat whose answers nobody reads.
+Test(endings, a_chat_without_a_reader_ends_with_5)
+{
+    cr_expect_eq(shell("echo hello | $Q chat -n 3 >&-"), 5);
+    cr_expect_eq(shell("echo hello | $Q chat -n 3 >/dev/full"), 5);
+    expect_says("err", "stdout: No space left on device");
+    cr_expect_eq(shell("((echo hello; sleep 0.5; echo again) | $Q chat -n 3; echo $? >status) | head -c 1 >said; "
+                       "exit $(cat status)"),
+                 5);
+}

@@ -69,3 +69,30 @@ Test(limits, a_pipe_among_the_models_is_passed_over)
               "timeout 20 $Q ls >said"),
         0);
 }
+
+// How many lines of the file hold the text.
+static int count(const char *path, const char *text)
+{
+    char *all = read_text(path);
+    int n = 0;
+    for (const char *at = all; (at = strstr(at, text)); at++)
+        n++;
+    free(all);
+    return n;
+}
+
+Test(limits, tokens_that_fill_no_window_are_said_once)
+{
+    static const char *const verbs[] = {"perplexity", "imatrix -o out"};
+    cr_assert_eq(shell("seq 400 | tr '\\n' ' ' >x"), 0);
+    for (size_t i = 0; i < COUNT_OF(verbs); i++) {
+        cr_assert_eq(shell("$Q %s -f x -c 100 >said", verbs[i]), 0);
+        cr_expect_eq(count("err", "do not fill a window of -c 100, and are left out"), 1);
+        cr_assert_eq(shell("$Q %s -f x -c 100 --chunks 2 >said", verbs[i]), 0);
+        cr_expect_eq(count("err", "note"), 0);
+        cr_assert_eq(shell("seq 5000 | $Q %s -c 2500 --chunks 1 >said", verbs[i]), 0);
+        cr_expect_eq(count("err", "longer than the 2048 positions"), 1);
+    }
+    cr_assert_eq(shell("$Q perplexity -f x -c 100 --ppl-stride 50 >said"), 0);
+    cr_expect_eq(count("err", "windows have 256 tokens, more than -c 100, for --ppl-stride 50"), 1);
+}

@@ -381,5 +381,7 @@ int cmd_chat(int argc, char **argv)
     options_free(&o);
     if (status && err.code == E_INTERRUPTED)
         return E_INTERRUPTED;
+    if (!status && c.view.error.code) // reported where it was met
+        return (int)c.view.error.code;
     return status ? verb_fail(&err) : c.failed && !c.console.typed ? E_ITEMS : E_OK;
 }

@@ -161,8 +161,19 @@ static void watch_ends(void)
             sigaction(ends[i], &end, NULL);
 }
 
+// Occupies the descriptors of stdin, stdout and stderr if they are closed, or a file opened later would get such a number
+// and be written to as if it were stderr. Their modes make every use of them the error that it is.
+static void occupy_standard(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF &&
+            open("/dev/null", (fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) | O_NOCTTY) != fd)
+            _exit(E_IO);
+}
+
 void terminal_start(void)
 {
+    occupy_standard();
     struct sigaction bus = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO}, ignore = {.sa_handler = SIG_IGN};
     terminal_on_interrupt(on_interrupt);
     watch_ends();
