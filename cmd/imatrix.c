@@ -1,5 +1,6 @@
 // quern imatrix: measures the inputs of each matrix over a text, column by column, for quern quantize --imatrix.
 #include "cmd/input.h"
+#include "cmd/confine.h"
 #include "cmd/load.h"
 #include "cmd/outputs.h"
 #include "cmd/terminal/progress.h"
@@ -171,6 +172,7 @@ int cmd_imatrix(int argc, char **argv)
     struct options o;
     if (options_parse(&o, VERB_IMATRIX, argc, argv, &err))
         return verb_fail(&err);
+    confine(&o);
     int status = imatrix(&o, &err);
     options_free(&o);
     return status ? verb_fail(&err) : E_OK;

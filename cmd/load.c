@@ -2,6 +2,7 @@
 // the context grows to what the verb wants. Also here: the folder in which compiled GPU kernels are kept,
 // and the printing of tapped values.
 #include "cmd/load.h"
+#include "cmd/confine.h"
 #include "cmd/outputs.h"
 #include "cmd/overrides.h"
 #include "cmd/terminal/terminal.h"
@@ -174,6 +175,7 @@ static int load(struct loaded *l, const struct options *o, bool hidden, bool if_
     else if (!o->model && terminal_is_tty(STDERR_FILENO))
         note_builtin();
     note_sparse(l->model);
+    confine_loaded(o);
     return 0;
 }
 

@@ -3,6 +3,7 @@
 // A logits file is, little-endian: int32 n_tokens, int32 n_vocab, int32 ids[n_tokens], float32
 // logits[n_tokens][n_vocab].
 #include "cmd/load.h"
+#include "cmd/confine.h"
 #include "cmd/terminal/terminal.h"
 #include "engine/file_replace.h"
 
@@ -128,6 +129,7 @@ int cmd_logits(int argc, char **argv)
     struct options o;
     if (options_parse(&o, VERB_LOGITS, argc, argv, &err))
         return verb_fail(&err);
+    confine(&o);
     int status = logits(&o, &err);
     options_free(&o);
     return status ? verb_fail(&err) : E_OK;

@@ -1,6 +1,7 @@
 // quern perplexity: measures how well a model predicts a text, and how far its logits are from those of another
 // model.
 #include "cmd/input.h"
+#include "cmd/confine.h"
 #include "cmd/load.h"
 #include "cmd/perplexity_tasks.h"
 #include "cmd/terminal/progress.h"
@@ -297,6 +298,7 @@ int cmd_perplexity(int argc, char **argv)
     struct options o;
     if (options_parse(&o, VERB_PERPLEXITY, argc, argv, &err))
         return verb_fail(&err);
+    confine(&o);
     int status = perplexity_tasks_asked(&o) ? perplexity_tasks(&o, &err) : perplexity(&o, &err);
     options_free(&o);
     return status ? verb_fail(&err) : E_OK;

@@ -1,5 +1,6 @@
 // quern quantize: writes a model in fewer bits.
 #include "cmd/outputs.h"
+#include "cmd/confine.h"
 #include "cmd/terminal/progress.h"
 #include "cmd/terminal/terminal.h"
 #include "engine/clock.h"
@@ -247,6 +248,7 @@ int cmd_quantize(int argc, char **argv)
     struct options o;
     if (options_parse(&o, VERB_QUANTIZE, argc, argv, &err))
         return verb_fail(&err);
+    confine(&o);
     int status = quantize(&o, &err);
     options_free(&o);
     return status ? verb_fail(&err) : E_OK;

@@ -1,5 +1,6 @@
 // quern template: renders a chat template with a context, and prints the text.
 #include "cmd/input.h"
+#include "cmd/confine.h"
 #include "cmd/load.h"
 #include "cmd/terminal/terminal.h"
 #include "engine/chat/jinja.h"
@@ -98,6 +99,7 @@ int cmd_template(int argc, char **argv)
     char *source = NULL;
     if (options_parse(&o, VERB_TEMPLATE, argc, argv, &err))
         return verb_fail(&err);
+    confine(&o);
     int status = render(&o, &arena, &source, &t, &out, &err);
     if (!status)
         status = terminal_write_untrusted((struct str){out.text, out.size}, &err);

@@ -1,5 +1,6 @@
 // quern tokenize: prints the token ids of texts, one line per text.
 #include "cmd/input.h"
+#include "cmd/confine.h"
 #include "cmd/load.h"
 #include "cmd/overrides.h"
 #include "cmd/terminal/terminal.h"
@@ -186,6 +187,7 @@ int cmd_tokenize(int argc, char **argv)
     struct options o;
     if (options_parse(&o, VERB_TOKENIZE, argc, argv, &err))
         return verb_fail(&err);
+    confine(&o);
     int status = tokenize(&o, &err);
     options_free(&o);
     return status ? verb_fail(&err) : E_OK;

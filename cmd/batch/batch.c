@@ -7,6 +7,7 @@
 #include "cmd/batch/batch_output.h"
 #include "cmd/batch/batch_shard.h"
 #include "cmd/batch/batch_tally.h"
+#include "cmd/confine.h"
 #include "cmd/load.h"
 #include "cmd/terminal/progress.h"
 #include "cmd/terminal/terminal.h"
@@ -220,6 +221,7 @@ static int open_all(struct batch *b, struct error *err)
     b->named = *b->o;
     b->named.out = b->out_path;
     b->o = &b->named;
+    confine(b->o);
     // the model is opened before the input is read, so that a mistyped name is reported at once
     if (!load_path(b->o, err) || load_for_rows(b, err) || open_input(b, err))
         return -1;
@@ -745,6 +747,8 @@ int cmd_batch(int argc, char **argv)
     struct batch b = {.o = &o};
     b.input.fd = -1;
     bool is_merge = o.args.n > 0 && !strcmp(o.args.at[0], "merge");
+    if (is_merge)
+        confine(&o);
     int status = is_merge ? merge(&o, &err) : run(&b, &err);
     close_all(&b);
     options_free(&o);

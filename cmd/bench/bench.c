@@ -5,6 +5,7 @@
 // each -p, each -n and each -pg. Memory bandwidth and multiply peak are measured before the first test and again
 // around every repetition, because on a shared machine they change within minutes.
 #include "cmd/bench/bench.h"
+#include "cmd/confine.h"
 #include "cmd/catalog.h"
 #include "cmd/input.h"
 #include "cmd/load.h"
@@ -678,6 +679,7 @@ int cmd_bench(int argc, char **argv)
     struct options o;
     if (options_parse(&o, VERB_BENCH, argc, argv, &err))
         return verb_fail(&err);
+    confine(&o);
     int status = bench(&o, &err);
     options_free(&o);
     return status ? verb_fail(&err) : E_OK;

@@ -1,5 +1,6 @@
 // quern chat: a dialogue with a model, on a terminal or in a pipe.
 #include "cmd/chat/chat_verb.h"
+#include "cmd/confine.h"
 #include "cmd/input.h"
 #include "cmd/template_choice.h"
 #include "cmd/terminal/terminal.h"
@@ -376,6 +377,7 @@ int cmd_chat(int argc, char **argv)
     struct options o;
     if (options_parse(&o, VERB_CHAT, argc, argv, &err))
         return verb_fail(&err);
+    confine(&o);
     struct chat c = {.o = &o};
     int status = chat(&c, &err);
     options_free(&o);
