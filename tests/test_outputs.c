@@ -159,3 +159,18 @@ Test(outputs, what_is_no_file_may_be_both)
     cr_assert_eq(shell("$Q batch x -o new -n 1 --format lines"), 0);
     cr_assert_eq(shell("$Q batch /dev/null -o /dev/null --format lines"), 0);
 }
+
+// The cache of a session has a name that is made from the session's, and something else may have it.
+Test(outputs, a_cache_that_is_something_else_stays)
+{
+    write_text("in", "hello\n");
+    write_text("s.json.kv", "mine\n");
+    cr_assert_eq(shell("cp s.json.kv before; $Q chat --session ./s.json --cache -n 2 <in >said"), 0);
+    expect_says("err", "s.json.kv: is no snapshot, and is not replaced");
+    cr_assert(same_files("before", "s.json.kv"));
+    cr_assert_eq(shell("rm s.json.kv; ln -s before s.json.kv; $Q chat --session ./s.json --cache -n 2 <in >said"), 0);
+    expect_says("err", "s.json.kv: is a symbolic link");
+    cr_assert_eq(shell("grep -q mine before && rm s.json.kv; $Q chat --session ./s.json --cache -n 2 <in >said"), 0);
+    cr_assert_eq(shell("$Q chat --session ./s.json --cache -n 2 <in >said"), 0);
+    expect_says("s.json.kv", "QUERN-KV");
+}
