@@ -182,7 +182,7 @@ static const struct value *read_json(struct arena *arena, const char *path)
 {
     struct value *json = NULL;
     struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd >= 0 && fstat(fd, &st) == 0 && st.st_size > 0 && st.st_size <= JSON_BYTES_MAX) {
         size_t size = (size_t)st.st_size;
         char *data = malloc(size);
@@ -344,7 +344,7 @@ static bool hub_commit(const char *repo, char commit[128])
 {
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/refs/main", repo);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     ssize_t n = fd < 0 ? -1 : read(fd, commit, 127);
     if (fd >= 0)
         close(fd);

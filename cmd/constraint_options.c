@@ -65,7 +65,7 @@ static int read_and_compile(struct constrained *c, const struct source *source, 
         return compile(c, source, str_from(source->text), err);
     char *data;
     size_t size;
-    if (input_read(source->path, &data, &size, err))
+    if (input_read(source->path, source->schema ? INPUT_SCHEMA : INPUT_GRAMMAR, &data, &size, err))
         return -1;
     int status = compile(c, source, (struct str){data, size}, err);
     free(data);

@@ -1,5 +1,6 @@
 // quern dump: prints a stage of the compilation of a model: graph, plan or PTX.
 #include "cmd/load.h"
+#include "cmd/confine.h"
 #include "cmd/ptx_stats.h"
 #include "cmd/terminal/terminal.h"
 #include "kernels/card.h"
@@ -145,6 +146,7 @@ int cmd_dump(int argc, char **argv)
     struct options o;
     if (options_parse(&o, VERB_DUMP, argc, argv, &err))
         return verb_fail(&err);
+    confine(&o);
     int status = dump(&o, &err);
     options_free(&o);
     return status ? verb_fail(&err) : E_OK;

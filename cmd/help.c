@@ -1,5 +1,6 @@
 // quern help and quern version.
 #include "cmd/completion.h"
+#include "cmd/confine.h"
 #include "cmd/options.h"
 #include "cmd/terminal/display.h"
 #include "cmd/terminal/terminal.h"
@@ -37,6 +38,20 @@ static void print_overview(struct text *out)
                 "6 GPU, 130 interrupted"));
     text_print(out, "\n`quern help VERB` explains a verb, `quern help WORD` finds the flags that\n"
                     "speak of a word.\n");
+}
+
+// Prints what a verb without outputs is confined to, by confining this process.
+static void print_sandbox(struct text *out)
+{
+    const struct options o = {.verb = VERB_HELP};
+    struct text line = {0};
+    struct sandbox_level level = confine(&o);
+    if (!level.no_new_privs)
+        level = confine_loaded(&o);
+    sandbox_describe(&level, &line);
+    text_print(out, "\n");
+    display_print_lines(out, 0, 9, HELP_COLUMNS, (struct str){line.data, line.size ? line.size - 1 : 0});
+    text_free(&line);
 }
 
 static void print_verb(int i, struct text *out)
@@ -89,6 +104,11 @@ int cmd_help(int argc, char **argv)
         return print_for_tools(argc, argv);
     if (argc < 2) {
         print_overview(&out);
+        return show(&out);
+    }
+    if (!strcmp(argv[1], "-v") || !strcmp(argv[1], "--verbose")) {
+        print_overview(&out);
+        print_sandbox(&out);
         return show(&out);
     }
     const char *word = argv[1];

@@ -1,5 +1,6 @@
 // quern imatrix: measures the inputs of each matrix over a text, column by column, for quern quantize --imatrix.
 #include "cmd/input.h"
+#include "cmd/confine.h"
 #include "cmd/load.h"
 #include "cmd/outputs.h"
 #include "cmd/terminal/progress.h"
@@ -31,7 +32,7 @@ static int prepare_text(struct collection *c, struct error *err)
     const struct tokenizer *t = c->loaded.model->tokenizer;
     char *data;
     struct str text;
-    if (input_take(o, "text", &data, &text, err))
+    if (input_take(o, INPUT_TEXT, &data, &text, err))
         return -1;
     if (text.len && text.data[text.len - 1] == '\n')
         text.len--;
@@ -63,6 +64,7 @@ static int open_session(struct collection *c, struct error *err)
     s.taps = importance_collector_taps(c->collector);
     if (session_open(&c->loaded.session, m, &s, err))
         return -1;
+    load_note_windows(&c->loaded, c->o, &c->windows, c->tokens.n);
     struct text text = {0};
     if (c->o->verbose)
         session_describe(c->loaded.session, &text);
@@ -170,6 +172,7 @@ int cmd_imatrix(int argc, char **argv)
     struct options o;
     if (options_parse(&o, VERB_IMATRIX, argc, argv, &err))
         return verb_fail(&err);
+    confine(&o);
     int status = imatrix(&o, &err);
     options_free(&o);
     return status ? verb_fail(&err) : E_OK;

@@ -1,20 +1,42 @@
 // Reads into a buffer that starts at 64 KiB and doubles, so that pipes, whose size is not known, need no case of
-// their own. There is no limit but memory.
+// their own.
 #include "cmd/input.h"
 #include "cmd/terminal/terminal.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-static int read_all(int fd, const char *name, char **data, size_t *size, struct error *err)
+static const struct {
+    const char *what;
+    size_t limit; // bytes
+} kinds[INPUT_COUNT] = {
+#define INPUT(NAME, what, limit) [INPUT_##NAME] = {what, (size_t)(limit) << 20},
+#include "cmd/inputs.def"
+#undef INPUT
+};
+
+static int too_long(const char *name, enum input_kind kind, struct error *err)
 {
+    return fail(err, E_USAGE, "%s: more than %zu MiB, the limit of a %s", name, kinds[kind].limit >> 20,
+                kinds[kind].what);
+}
+
+static int read_all(int fd, const char *name, enum input_kind kind, char **data, size_t *size, struct error *err)
+{
+    const size_t most = kinds[kind].limit + 1; // one byte more tells that the limit is passed
+    struct stat st;
     size_t cap = 0;
+    if (!fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_size > (off_t)kinds[kind].limit)
+        return too_long(name, kind, err);
     for (;;) {
         if (*size == cap) {
-            cap = cap ? 2 * cap : 1 << 16;
-            char *more = realloc(*data, cap);
+            cap = MIN(cap ? 2 * cap : 1 << 16, most);
+            char *more = *size < most ? realloc(*data, cap) : NULL;
+            if (*size == most)
+                return too_long(name, kind, err);
             if (!more)
                 return fail(err, E_MEMORY, "%s: no memory for %zu bytes", name, cap);
             *data = more;
@@ -30,7 +52,7 @@ static int read_all(int fd, const char *name, char **data, size_t *size, struct 
     }
 }
 
-int input_read(const char *path, char **data, size_t *size, struct error *err)
+int input_read(const char *path, enum input_kind kind, char **data, size_t *size, struct error *err)
 {
     *data = NULL;
     *size = 0;
@@ -38,7 +60,7 @@ int input_read(const char *path, char **data, size_t *size, struct error *err)
     int fd = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
     if (fd < 0)
         return fail(err, E_IO, "%s: %s", path, strerror(errno));
-    int status = read_all(fd, is_stdin ? "stdin" : path, data, size, err);
+    int status = read_all(fd, is_stdin ? "stdin" : path, kind, data, size, err);
     if (!status && *size >= 3 && !memcmp(*data, "\xef\xbb\xbf", 3))
         memmove(*data, *data + 3, *size -= 3); // a byte order mark is no part of a text
     if (!is_stdin)
@@ -50,8 +72,9 @@ int input_read(const char *path, char **data, size_t *size, struct error *err)
     return status;
 }
 
-int input_take(const struct options *o, const char *what, char **data, struct str *text, struct error *err)
+int input_take(const struct options *o, enum input_kind kind, char **data, struct str *text, struct error *err)
 {
+    const char *what = kinds[kind].what;
     *data = NULL;
     if ((o->prompt != NULL) + (o->file != NULL) + (o->args.n > 0) > 1)
         return fail(err, E_USAGE, "more than one %s: give one of -p, -f and an argument", what);
@@ -64,7 +87,7 @@ int input_take(const struct options *o, const char *what, char **data, struct st
     if (!o->file && terminal_is_tty(STDIN_FILENO))
         return fail(err, E_USAGE, "no %s: give one with -p TEXT, -f FILE, or on stdin", what);
     size_t size;
-    if (input_read(o->file ? o->file : "-", data, &size, err))
+    if (input_read(o->file ? o->file : "-", kind, data, &size, err))
         return -1;
     *text = (struct str){*data, size};
     return 0;

@@ -1,4 +1,5 @@
-// Reads a file or stdin to its end.
+// Reads a file or stdin to its end, up to a limit that each kind of file has: what never ends, such as /dev/zero, is refused
+// before it has taken the memory. inputs.def has the kinds.
 //
 // Ownership: the caller frees the data. Threads: any; nothing is shared.
 #ifndef QUERN_INPUT_H
@@ -6,12 +7,18 @@
 
 #include "cmd/options.h"
 
-// Reads all bytes of a file, or of stdin if the path is "-". E_IO with the path; E_MEMORY.
-int input_read(const char *path, char **data, size_t *size, struct error *err);
+enum input_kind {
+#define INPUT(NAME, ...) INPUT_##NAME,
+#include "cmd/inputs.def"
+#undef INPUT
+    INPUT_COUNT
+};
 
-// Reads the text that a verb works on, from -p, the single argument, -f or stdin. `what` names the text in errors
-// ("prompt"). The text is a view of *data, which the caller frees, or of argv. E_USAGE if more than one source is
+// Reads all bytes of a file, or of stdin if the path is "-". E_IO with the path; E_USAGE with the limit; E_MEMORY.
+int input_read(const char *path, enum input_kind kind, char **data, size_t *size, struct error *err);
+
+// Reads the text that a verb works on, from -p, the single argument, -f or stdin. The text is a view of *data, which the caller frees, or of argv. E_USAGE if more than one source is
 // given, or none while stdin is a terminal.
-int input_take(const struct options *o, const char *what, char **data, struct str *text, struct error *err);
+int input_take(const struct options *o, enum input_kind kind, char **data, struct str *text, struct error *err);
 
 #endif

@@ -3,6 +3,7 @@
 // JSON is printed directly instead of being built as a tree, because values may be 64-bit integers and strings with
 // NUL bytes, and the file's order is kept.
 #include "cmd/catalog.h"
+#include "cmd/confine.h"
 #include "cmd/load.h"
 #include "cmd/terminal/terminal.h"
 #include "gguf/gguf.h"
@@ -424,6 +425,7 @@ int cmd_inspect(int argc, char **argv)
     struct options o;
     if (options_parse(&o, VERB_INSPECT, argc, argv, &err) != 0)
         return verb_fail(&err);
+    confine(&o);
     int status = inspect(&o, &err);
     options_free(&o);
     return status ? verb_fail(&err) : E_OK;

@@ -1,7 +1,8 @@
 // Translates flags into the options of model_open and session_open, and prints the notes of -v. If -c is not given,
-// the context grows to what the verb wants. Also here: the folder in which compiled GPU kernels are kept, the
-// registration of mapped model files with the terminal's fault handler, and the printing of tapped values.
+// the context grows to what the verb wants. Also here: the folder in which compiled GPU kernels are kept,
+// and the printing of tapped values.
 #include "cmd/load.h"
+#include "cmd/confine.h"
 #include "cmd/outputs.h"
 #include "cmd/overrides.h"
 #include "cmd/terminal/terminal.h"
@@ -168,11 +169,6 @@ static int load(struct loaded *l, const struct options *o, bool hidden, bool if_
         if (outputs_check_options_model(o, l->model->adapter_files[i], err))
             return -1;
     l->name = o->model_name ? o->model_name : gguf_path(l->model->file, 0);
-    for (int i = 0; i < gguf_n_shards(l->model->file); i++) {
-        const void *from, *to;
-        if (model_mapping(l->model, i, &from, &to))
-            terminal_watch_mapping(from, to, gguf_path(l->model->file, i));
-    }
     if (o->verbose || l->model->device_news)
         terminal_note("device: %s (%s)", l->model->device, l->model->device_why);
     if (o->verbose)
@@ -180,6 +176,7 @@ static int load(struct loaded *l, const struct options *o, bool hidden, bool if_
     else if (!o->model && terminal_is_tty(STDERR_FILENO))
         note_builtin();
     note_sparse(l->model);
+    confine_loaded(o);
     return 0;
 }
 
@@ -235,9 +232,7 @@ static int open_taps(struct loaded *l, const struct options *o, struct session_o
 
 int load_finish_taps(struct loaded *l, struct error *err)
 {
-    struct tap *t = l->tap;
-    l->tap = NULL;
-    return tap_close(t, err);
+    return tap_finish(l->tap, err);
 }
 
 int load_session(struct loaded *l, const struct options *o, int64_t n_wanted, int n_outputs, struct error *err)
@@ -266,6 +261,24 @@ int load_session(struct loaded *l, const struct options *o, int64_t n_wanted, in
     return 0;
 }
 
+void load_note_windows(const struct loaded *l, const struct options *o, const struct text_windows *w, size_t n_tokens)
+{
+    const int n_trained = l->model->info.n_ctx_train;
+    if (w->n_window > n_trained)
+        terminal_note(
+            "quern: note: windows of %d tokens are longer than the %d positions that the model was trained for",
+            w->n_window, n_trained);
+    if (!o->given[OPT_n_ctx] || !o->n_ctx)
+        return;
+    if (w->n_window != o->n_ctx)
+        terminal_note("quern: note: windows have %d tokens, more than -c %lld, for --ppl-stride %d", w->n_window,
+                      (long long)o->n_ctx, w->step);
+    const size_t used = (size_t)(w->n - 1) * (size_t)w->step + (size_t)w->n_window;
+    if (!o->chunks && used < n_tokens)
+        terminal_note("quern: note: the last %zu of %zu tokens do not fill a window of -c %lld, and are left out",
+                      n_tokens - used, n_tokens, (long long)o->n_ctx);
+}
+
 static int64_t read_progress(const void *arg, int64_t *total)
 {
     const struct session_progress *p = arg;
@@ -284,7 +297,7 @@ void load_show_prompt(struct loaded *l, bool over)
 void load_close(struct loaded *l)
 {
     session_close(l->session);
-    tap_close(l->tap, NULL);
+    tap_close(l->tap);
     model_close(l->model);
     *l = (struct loaded){0};
 }

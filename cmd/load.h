@@ -6,6 +6,7 @@
 
 #include "cmd/options.h"
 #include "cmd/terminal/progress.h"
+#include "engine/measure/text_windows.h"
 #include "engine/session.h"
 #include "engine/tap.h"
 
@@ -37,6 +38,9 @@ int load_session(struct loaded *l, const struct options *o, int64_t n_wanted, in
 void load_show_prompt(struct loaded *l, bool over);
 // Completes the files of --tap. E_IO if one could not be written.
 int load_finish_taps(struct loaded *l, struct error *err);
+// Says how windows of a text of so many tokens differ from what -c asks for: that they are longer than the model was trained
+// for, that --ppl-stride has made them longer than -c, and how many tokens at the end do not fill one.
+void load_note_windows(const struct loaded *l, const struct options *o, const struct text_windows *w, size_t n_tokens);
 // Prints each line of a description on stderr, and frees the text.
 void load_note_text(struct text *text);
 void load_close(struct loaded *l);

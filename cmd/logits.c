@@ -3,14 +3,13 @@
 // A logits file is, little-endian: int32 n_tokens, int32 n_vocab, int32 ids[n_tokens], float32
 // logits[n_tokens][n_vocab].
 #include "cmd/load.h"
+#include "cmd/confine.h"
 #include "cmd/terminal/terminal.h"
+#include "engine/file_replace.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 static int read_exactly(FILE *f, const char *path, void *dst, size_t n, const char *what, struct error *err)
 {
@@ -74,26 +73,30 @@ static int write_rows(struct session *s, const struct token_list *ids, int n_voc
     return status;
 }
 
+static int write_all(struct session *s, const struct token_list *ids, int n_vocab, FILE *f, const char *path,
+                     struct error *err)
+{
+    const int32_t head[2] = {(int32_t)ids->n, n_vocab};
+    if (write_exactly(f, path, head, sizeof head, err) ||
+        write_exactly(f, path, ids->ids, ids->n * sizeof *ids->ids, err) || write_rows(s, ids, n_vocab, f, path, err))
+        return -1;
+    return fflush(f) ? fail(err, E_IO, "%s: %s", path, strerror(errno)) : 0;
+}
+
+// The file gets its name when it is whole, so that a half-written one is not mistaken for it.
 static int write_file(struct session *s, const struct token_list *ids, int n_vocab, const char *path, struct error *err)
 {
-    terminal_set_phase(PHASE_ANSWERING); // from here on a signal removes the half-written file
-    bool to_stdout = !strcmp(path, "-");
-    FILE *f = to_stdout ? stdout : fopen(path, "we");
-    if (!f)
-        return fail(err, E_IO, "%s: %s", path, strerror(errno));
-    int32_t head[2] = {(int32_t)ids->n, n_vocab};
-    int status = write_exactly(f, path, head, sizeof head, err);
-    if (!status)
-        status = write_exactly(f, path, ids->ids, ids->n * sizeof *ids->ids, err);
-    if (!status)
-        status = write_rows(s, ids, n_vocab, f, path, err);
-    if (to_stdout ? fflush(f) : fclose(f))
-        status = status ? status : fail(err, E_IO, "%s: %s", path, strerror(errno));
-    // a half-written file must not be mistaken for a complete one
-    struct stat st;
-    if (status && !to_stdout && !stat(path, &st) && S_ISREG(st.st_mode))
-        unlink(path);
-    return status;
+    struct file_replace whole;
+    terminal_set_phase(PHASE_ANSWERING);
+    if (!strcmp(path, "-"))
+        return write_all(s, ids, n_vocab, stdout, "stdout", err);
+    if (file_replace_output(&whole, path, err))
+        return -1;
+    FILE *f = file_replace_stream(&whole, err);
+    if (f && !write_all(s, ids, n_vocab, f, path, err))
+        return file_replace_end(&whole, err);
+    file_replace_abort(&whole);
+    return -1;
 }
 
 static int logits(const struct options *o, struct error *err)
@@ -126,6 +129,7 @@ int cmd_logits(int argc, char **argv)
     struct options o;
     if (options_parse(&o, VERB_LOGITS, argc, argv, &err))
         return verb_fail(&err);
+    confine(&o);
     int status = logits(&o, &err);
     options_free(&o);
     return status ? verb_fail(&err) : E_OK;

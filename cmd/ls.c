@@ -1,5 +1,6 @@
 // quern ls: lists the models that other programs have stored on this disk. Nothing is written there.
 #include "cmd/catalog.h"
+#include "cmd/confine.h"
 #include "cmd/options.h"
 #include "cmd/terminal/terminal.h"
 #include "engine/memory.h"
@@ -138,6 +139,7 @@ int cmd_ls(int argc, char **argv)
     struct catalog c = {0};
     if (options_parse(&o, VERB_LS, argc, argv, &err))
         return verb_fail(&err);
+    confine(&o);
     int status = catalog_read(&c, &err);
     if (!status)
         status = print_catalog(&o, &c, &err);

@@ -344,11 +344,15 @@ static int take_content(struct options *o, const struct option *option, const ch
 {
     char *data, *text;
     size_t size;
-    if (input_read(path, &data, &size, err))
+    if (input_read(path, INPUT_SYSTEM, &data, &size, err))
         return -1;
     size -= size && data[size - 1] == '\n';
     text = strndup(data, size);
     free(data);
+    if (list_push(&o->contents, path, err)) {
+        free(text);
+        return -1;
+    }
     if (!text || list_push(&o->owned, text, err)) {
         free(text);
         return fail(err, E_MEMORY, "no memory for %s", path);
@@ -477,7 +481,8 @@ void options_free(struct options *o)
         *list = (struct option_list){0};
     }
     free(o->args.at);
-    o->args = o->owned = (struct option_list){0};
+    free(o->contents.at);
+    o->args = o->owned = o->contents = (struct option_list){0};
 }
 
 // --- values, as they would be written on the command line ---

@@ -51,11 +51,12 @@ struct options {
 #include "cmd/options.def"
 #undef OPTION
 #undef GROUP
-    enum verb_number verb;    // whose command line it was
-    bool given[OPT_COUNT];    // whether the flag was on the command line
-    struct option_list args;  // arguments that are not flags, in order
-    struct option_list owned; // strings that options_free frees: the paths of models given by name, and their names
-    const char *model_name;   // the whole name of a model given by name, such as llama3.2:3b; NULL: it is a path
+    bool given[OPT_COUNT];       // whether the flag was on the command line
+    struct option_list args;     // arguments that are not flags, in order
+    struct option_list contents; // files whose content became the value of a flag
+    enum verb_number verb;       // whose command line it was
+    struct option_list owned;    // strings that options_free frees: the paths of models given by name, and their names
+    const char *model_name;      // the whole name of a model given by name, such as llama3.2:3b; NULL: it is a path
 };
 
 // Parses the command line of a verb; argv[0] is the verb. Defaults are set first. E_USAGE with one line that names

@@ -1,22 +1,28 @@
-// The files of --in-file are no inputs here: they are read as a whole before the sum of them replaces one.
+// The files of --in-file are no inputs here: they are read as a whole before the sum of them replaces one. A saved run of
+// bench, too, is read before it is replaced.
 #include "cmd/outputs.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
-static bool stat_file(const char *path, struct stat *st)
+static bool stat_file(const char *path, int standard, struct stat *st)
 {
-    return path && strcmp(path, "-") && !stat(path, st) && S_ISREG(st->st_mode);
+    return path && !(strcmp(path, "-") ? stat(path, st) : fstat(standard, st)) && S_ISREG(st->st_mode);
 }
 
 int outputs_check(const char *out, const char *in, struct error *err)
 {
     struct stat to, from;
-    if (!stat_file(out, &to) || !stat_file(in, &from) || to.st_dev != from.st_dev || to.st_ino != from.st_ino)
+    if (!stat_file(out, STDOUT_FILENO, &to) || !stat_file(in, STDIN_FILENO, &from) || to.st_dev != from.st_dev ||
+        to.st_ino != from.st_ino)
         return 0;
+    const char *written = strcmp(out, "-") ? out : "stdout", *read = strcmp(in, "-") ? in : "stdin";
     if (!strcmp(out, in))
-        return fail(err, E_USAGE, "%s: is the input; name another output", out);
-    return fail(err, E_USAGE, "%s: is the input %s; name another output", out, in);
+        return fail(err, E_USAGE, "%s: is the input; name another output", written);
+    return fail(err, E_USAGE, "%s: is the input %s; name another output", written, read);
 }
 
 int outputs_check_model(const char *out, const struct gguf *model, struct error *err)
@@ -27,7 +33,70 @@ int outputs_check_model(const char *out, const struct gguf *model, struct error 
     return 0;
 }
 
-// --- the flags ---
+// --- what is read ---
+
+// An adapter is FILE or FILE:SCALE.
+static int check_adapter(const char *out, const char *adapter, struct error *err)
+{
+    const char *colon = strrchr(adapter, ':');
+    char *file = strndup(adapter, colon ? (size_t)(colon - adapter) : strlen(adapter));
+    int status = !file ? fail(err, E_MEMORY, "no memory for a path")
+                       : outputs_check(out, adapter, err) || outputs_check(out, file, err);
+    free(file);
+    return status ? -1 : 0;
+}
+
+// The number of arguments at the beginning that are files to be read.
+static int n_read(const struct options *o)
+{
+    switch (o->verb) {
+    case VERB_BATCH: // merge checks its own
+        return o->args.n && strcmp(o->args.at[0], "merge") ? 1 : 0;
+    case VERB_QUANTIZE:
+    case VERB_INSPECT:
+        return MIN(o->args.n, 1);
+    case VERB_BENCH:
+        return o->args.n;
+    default:
+        return 0;
+    }
+}
+
+int outputs_check_inputs(const char *out, const struct options *o, const char *model, struct error *err)
+{
+    const char *const single[] = {
+        model,           o->draft_model,      o->file, o->ids,    o->kl, o->chat_template_file,
+        o->grammar_file, o->json_schema_file, "-",     o->imatrix};
+    for (size_t i = 0; i < COUNT_OF(single); i++)
+        if (outputs_check(out, single[i], err))
+            return -1;
+    for (int i = 0; i < n_read(o); i++)
+        if (outputs_check(out, o->args.at[i], err))
+            return -1;
+    for (int i = 0; i < o->contents.n; i++)
+        if (outputs_check(out, o->contents.at[i], err))
+            return -1;
+    for (int i = 0; i < o->loras.n; i++)
+        if (check_adapter(out, o->loras.at[i], err))
+            return -1;
+    return 0;
+}
+
+// --- what is written ---
+
+// Calls `see` with the path and what stands beside it.
+static int see_beside(const char *path, const char *const *suffixes, outputs_see_fn *see, void *arg, struct error *err)
+{
+    int status = see(arg, path, err);
+    for (; !status && *suffixes; suffixes++) {
+        char *beside;
+        if (asprintf(&beside, "%s%s", path, *suffixes) < 0)
+            return fail(err, E_MEMORY, "no memory for a path");
+        status = see(arg, beside, err);
+        free(beside);
+    }
+    return status;
+}
 
 // The file of a --tap NODE=FILE; NULL if it is printed.
 static const char *tap_file(const char *tap)
@@ -36,35 +105,55 @@ static const char *tap_file(const char *tap)
     return sign ? sign + 1 : NULL;
 }
 
-// The i-th output that the flags name, or NULL if that flag was not given. Returns false behind the last one.
-static bool output_at(const struct options *o, int i, const char **out)
+int outputs_each(const struct options *o, outputs_see_fn *see, void *arg, struct error *err)
 {
-    const char *const single[] = {o->out, o->kl_base, o->bench_plot,
-                                  o->bench_save && strchr(o->bench_save, '/') ? o->bench_save : NULL};
-    const int n = (int)COUNT_OF(single);
-    if (i >= n + o->taps.n)
-        return false;
-    *out = i < n ? single[i] : tap_file(o->taps.at[i - n]);
-    return true;
+    static const char *const none[] = {NULL}, *const of_batch[] = {".journal", ".manifest", NULL},
+                             *const of_chat[] = {".kv", NULL};
+    const struct {
+        const char *path;
+        const char *const *beside;
+    } single[] = {
+        {o->out, o->verb == VERB_BATCH && o->out && strcmp(o->out, "-") ? of_batch : none},
+        {o->kl_base, none},
+        {o->bench_plot, none},
+        {o->bench_save && strchr(o->bench_save, '/') ? o->bench_save : NULL, none},
+        {o->verb == VERB_QUANTIZE && o->args.n == 3 && !o->dry_run ? o->args.at[1] : NULL, none},
+        {o->session, o->cache ? of_chat : none},
+    };
+    int status = 0;
+    for (size_t i = 0; !status && i < COUNT_OF(single); i++)
+        status = single[i].path ? see_beside(single[i].path, single[i].beside, see, arg, err) : 0;
+    for (int i = 0; !status && i < o->taps.n; i++)
+        status = tap_file(o->taps.at[i]) ? see(arg, tap_file(o->taps.at[i]), err) : 0;
+    return status;
+}
+
+struct check {
+    const struct options *o;
+    const char *model;
+    const struct gguf *file;
+};
+
+static int see_for_inputs(void *arg, const char *path, struct error *err)
+{
+    const struct check *c = arg;
+    return outputs_check_inputs(path, c->o, c->model, err);
+}
+
+static int see_for_model(void *arg, const char *path, struct error *err)
+{
+    const struct check *c = arg;
+    return outputs_check_model(path, c->file, err);
 }
 
 int outputs_check_options(const struct options *o, const char *model, struct error *err)
 {
-    const char *const inputs[] = {model, o->draft_model,        o->file,         o->ids,
-                                  o->kl, o->chat_template_file, o->grammar_file, o->json_schema_file};
-    const char *out;
-    for (int i = 0; output_at(o, i, &out); i++)
-        for (size_t j = 0; j < COUNT_OF(inputs); j++)
-            if (outputs_check(out, inputs[j], err))
-                return -1;
-    return 0;
+    struct check c = {.o = o, .model = model};
+    return outputs_each(o, see_for_inputs, &c, err);
 }
 
 int outputs_check_options_model(const struct options *o, const struct gguf *model, struct error *err)
 {
-    const char *out;
-    for (int i = 0; output_at(o, i, &out); i++)
-        if (outputs_check_model(out, model, err))
-            return -1;
-    return 0;
+    struct check c = {.file = model};
+    return outputs_each(o, see_for_model, &c, err);
 }

@@ -1,8 +1,9 @@
 // Keeps the outputs of a command line away from the files that it reads.
 //
 // Two paths are one file if they have the same device and inode, so that symbolic and hard links are found, too. Only
-// regular files count: "-", pipes and devices may be read and written at once, and a path that does not exist is new.
-// Threads: any; nothing is shared.
+// regular files count: pipes and devices may be read and written at once, and a path that does not exist is new. "-" is
+// stdin or stdout, which the shell may have joined to a file. What a verb puts beside an output, such as the journal of a
+// batch, is an output as well. Threads: any; nothing is shared.
 #ifndef QUERN_OUTPUTS_H
 #define QUERN_OUTPUTS_H
 
@@ -13,11 +14,18 @@
 int outputs_check(const char *out, const char *in, struct error *err);
 // The same for every file of a model.
 int outputs_check_model(const char *out, const struct gguf *model, struct error *err);
+// The same for every file that the command line makes the verb read: those of flags and arguments, and stdin. `model` is the
+// path of the model (NULL: none).
+int outputs_check_inputs(const char *out, const struct options *o, const char *model, struct error *err);
 
-// Checks every output that the flags name against every input that they name, and against `model`, a path (NULL: none).
-// Arguments are not looked at. To be called before an output is opened.
+// Calls `see` with every file that the command line makes the verb write, until it returns something else than 0, which is
+// returned. A path is valid during the call.
+typedef int outputs_see_fn(void *arg, const char *path, struct error *err);
+int outputs_each(const struct options *o, outputs_see_fn *see, void *arg, struct error *err);
+
+// Checks every output of the command line against every input. To be called before an output is opened.
 int outputs_check_options(const struct options *o, const char *model, struct error *err);
-// Checks every output that the flags name against the files of a model.
+// Checks every output of the command line against the files of a model.
 int outputs_check_options_model(const struct options *o, const struct gguf *model, struct error *err);
 
 #endif

@@ -1,6 +1,7 @@
 // quern perplexity: measures how well a model predicts a text, and how far its logits are from those of another
 // model.
 #include "cmd/input.h"
+#include "cmd/confine.h"
 #include "cmd/load.h"
 #include "cmd/perplexity_tasks.h"
 #include "cmd/terminal/progress.h"
@@ -33,7 +34,7 @@ static int tokenize(struct measurement *m, struct error *err)
 {
     char *data;
     struct str text;
-    if (input_take(m->o, "text", &data, &text, err))
+    if (input_take(m->o, INPUT_TEXT, &data, &text, err))
         return -1;
     if (text.len && text.data[text.len - 1] == '\n')
         text.len--;
@@ -129,10 +130,7 @@ static int open_session(struct measurement *m, struct error *err)
     s.cancel = &terminal_interrupted;
     if (session_open(&m->loaded.session, model, &s, err))
         return -1;
-    if (m->windows.n_window > model->info.n_ctx_train)
-        terminal_note(
-            "quern: note: windows of %d tokens are longer than the %d positions that the model was trained for",
-            m->windows.n_window, model->info.n_ctx_train);
+    load_note_windows(&m->loaded, o, &m->windows, m->base ? logits_base_n_tokens(m->base) : m->tokens.n);
     struct text text = {0};
     if (o->verbose) {
         session_describe(m->loaded.session, &text);
@@ -300,6 +298,7 @@ int cmd_perplexity(int argc, char **argv)
     struct options o;
     if (options_parse(&o, VERB_PERPLEXITY, argc, argv, &err))
         return verb_fail(&err);
+    confine(&o);
     int status = perplexity_tasks_asked(&o) ? perplexity_tasks(&o, &err) : perplexity(&o, &err);
     options_free(&o);
     return status ? verb_fail(&err) : E_OK;

@@ -79,7 +79,7 @@ static int in_file(const struct exam *e, int status, struct error *err)
 static int read_tasks(struct exam *e, struct error *err)
 {
     struct str file;
-    if (input_take(e->o, "file of tasks", &e->data, &file, err))
+    if (input_take(e->o, INPUT_TASKS, &e->data, &file, err))
         return -1;
     if (in_file(e, choice_tasks_read(&e->tasks, e->kind, file, err), err))
         return -1;

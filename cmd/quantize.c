@@ -1,5 +1,6 @@
 // quern quantize: writes a model in fewer bits.
 #include "cmd/outputs.h"
+#include "cmd/confine.h"
 #include "cmd/terminal/progress.h"
 #include "cmd/terminal/terminal.h"
 #include "engine/clock.h"
@@ -170,27 +171,12 @@ static int open_all(struct job *j, struct error *err)
         return -1;
     if (gguf_open(&j->file, j->in, j->out ? 0 : GGUF_METADATA_ONLY, err))
         return -1;
-    for (int i = 0; i < gguf_n_shards(j->file); i++) {
-        const void *from = NULL, *to = NULL;
-        for (size_t k = 0; k < gguf_n_tensors(j->file); k++) {
-            const struct gguf_tensor *t = gguf_tensor_at(j->file, k);
-            if (t->shard != i || !t->data)
-                continue;
-            const char *end = (const char *)t->data + t->size;
-            from = !from || (const char *)t->data < (const char *)from ? t->data : from;
-            to = !to || end > (const char *)to ? end : to;
-        }
-        if (from)
-            terminal_watch_mapping(from, to, gguf_path(j->file, i));
-    }
     return machine_open_cpu(&j->machine, &machine, err);
 }
 
 static int work(struct job *j, const struct quantize_options *q, struct error *err)
 {
-    if (outputs_check_model(j->out, j->file, err) || outputs_check(j->out, j->o->imatrix, err))
-        return -1;
-    if (quantizer_plan(&j->quantizer, j->file, j->machine, q, err))
+    if (outputs_check_options_model(j->o, j->file, err) || quantizer_plan(&j->quantizer, j->file, j->machine, q, err))
         return -1;
     note_doubts(&j->quantizer);
     if (!j->out)
@@ -247,7 +233,7 @@ static int quantize(const struct options *o, struct error *err)
         status = parse_mix_options(&j, mix, &q.mix, err);
     q.mix.has_importance = o->imatrix != NULL;
     if (!status)
-        status = open_all(&j, err);
+        status = outputs_check_options(o, NULL, err) || open_all(&j, err) ? -1 : 0;
     if (!status)
         status = work(&j, &q, err);
     if (!status)
@@ -262,6 +248,7 @@ int cmd_quantize(int argc, char **argv)
     struct options o;
     if (options_parse(&o, VERB_QUANTIZE, argc, argv, &err))
         return verb_fail(&err);
+    confine(&o);
     int status = quantize(&o, &err);
     options_free(&o);
     return status ? verb_fail(&err) : E_OK;

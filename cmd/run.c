@@ -1,5 +1,6 @@
 // quern run: answers a prompt, or continues a text, and writes the answer to stdout while it is generated.
 #include "cmd/constraint_options.h"
+#include "cmd/confine.h"
 #include "cmd/load.h"
 #include "cmd/run_output.h"
 #include "cmd/run_prompt.h"
@@ -109,6 +110,7 @@ int cmd_run(int argc, char **argv)
     struct options o;
     if (options_parse(&o, VERB_RUN, argc, argv, &err))
         return verb_fail(&err);
+    confine(&o);
     struct run run = {0};
     int status = run_all(&run, &o, &err);
     if (!status)

@@ -44,7 +44,7 @@ static int refuse_images(const struct options *o, struct error *err)
 static int read_file(struct run_prompt *p, const char *path, struct str *text, struct error *err)
 {
     size_t size;
-    if (input_read(path, &p->data, &size, err))
+    if (input_read(path, INPUT_PROMPT, &p->data, &size, err))
         return -1;
     const char *kind = foreign_kind((struct str){p->data, size});
     if (kind)

@@ -1,5 +1,6 @@
 // quern template: renders a chat template with a context, and prints the text.
 #include "cmd/input.h"
+#include "cmd/confine.h"
 #include "cmd/load.h"
 #include "cmd/terminal/terminal.h"
 #include "engine/chat/jinja.h"
@@ -50,7 +51,7 @@ static int take_source(const struct options *o, char **data, struct str *source,
     size_t size;
     if (!o->chat_template_file)
         return model_source(o, data, source, err);
-    if (input_read(o->chat_template_file, data, &size, err))
+    if (input_read(o->chat_template_file, INPUT_TEMPLATE, data, &size, err))
         return -1;
     *source = (struct str){*data, size};
     return 0;
@@ -63,7 +64,7 @@ static int read_context(const struct options *o, struct arena *arena, struct val
     size_t size;
     if (!o->file)
         return fail(err, E_USAGE, "give the variables of the template with -f CONTEXT.json");
-    if (input_read(o->file, &data, &size, err))
+    if (input_read(o->file, INPUT_CONTEXT, &data, &size, err))
         return -1;
     int status = json_read(context, &reader, (struct str){data, size}, err);
     free(data);
@@ -98,6 +99,7 @@ int cmd_template(int argc, char **argv)
     char *source = NULL;
     if (options_parse(&o, VERB_TEMPLATE, argc, argv, &err))
         return verb_fail(&err);
+    confine(&o);
     int status = render(&o, &arena, &source, &t, &out, &err);
     if (!status)
         status = terminal_write_untrusted((struct str){out.text, out.size}, &err);

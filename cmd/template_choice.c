@@ -33,7 +33,7 @@ static int open_file(struct chat_template **out, const char *path, const struct 
 {
     char *data;
     size_t size;
-    if (input_read(path, &data, &size, err))
+    if (input_read(path, INPUT_TEMPLATE, &data, &size, err))
         return -1;
     int status = open_source(out, (struct str){data, size}, m, err);
     free(data);

@@ -1,5 +1,6 @@
 // quern tokenize: prints the token ids of texts, one line per text.
 #include "cmd/input.h"
+#include "cmd/confine.h"
 #include "cmd/load.h"
 #include "cmd/overrides.h"
 #include "cmd/terminal/terminal.h"
@@ -134,11 +135,10 @@ static int write_ids(const struct options *o, const struct tokenizer *t, struct 
         status = fail(err, E_USAGE, "-o: the text has no tokens");
     if (!status && ids.n > INT32_MAX)
         status = fail(err, E_USAGE, "-o: %zu tokens are too many for a file of ids", ids.n);
-    if (!status && !(status = file_replace_begin(&f, o->out, err))) {
+    if (!status && !(status = file_replace_output(&f, o->out, err))) {
         const int32_t head[2] = {(int32_t)ids.n, tokenizer_n_vocab(t)};
         status = file_replace_write(&f, head, sizeof head, err) ||
-                         file_replace_write(&f, ids.ids, ids.n * sizeof *ids.ids, err) ||
-                         (file_replace_share(&f), file_replace_end(&f, err))
+                         file_replace_write(&f, ids.ids, ids.n * sizeof *ids.ids, err) || file_replace_end(&f, err)
                      ? -1
                      : 0;
         if (status)
@@ -171,7 +171,7 @@ static int tokenize(const struct options *o, struct error *err)
         terminal_note("quern: note: the pre-tokenizer '%.*s' is not known, 'default' is used: the ids may be wrong",
                       STR_ARG(tokenizer_pre(t)));
     if (!status)
-        status = input_take(o, "text", &data, &text, err);
+        status = input_take(o, INPUT_TEXT, &data, &text, err);
     if (!status && o->out && (o->json || o->count || o->nul))
         status = fail(err, E_USAGE, "-o: a file of ids has no other form");
     if (!status)
@@ -187,6 +187,7 @@ int cmd_tokenize(int argc, char **argv)
     struct options o;
     if (options_parse(&o, VERB_TOKENIZE, argc, argv, &err))
         return verb_fail(&err);
+    confine(&o);
     int status = tokenize(&o, &err);
     options_free(&o);
     return status ? verb_fail(&err) : E_OK;

@@ -1,11 +1,11 @@
-// Locks the folder with flock and writes to a mkostemp file beside the target; end syncs the file, renames it and
-// syncs the folder. A failed lock or a failed sync of the folder is ignored, because some file systems support
-// neither. A symbolic link is resolved first, so that the file behind it is replaced.
+// Writes to a temporary file beside the target; end syncs the file, locks the folder with flock, renames the file and syncs
+// the folder. A failed lock or a failed sync of the folder is ignored, because some file systems support neither. A
+// symbolic link is resolved first, so that the file behind it is replaced.
 #include "engine/file_replace.h"
+#include "gguf/temporary.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -16,14 +16,14 @@ static int refuse(const struct file_replace *f, const char *what, struct error *
     return fail(err, E_IO, "%s: %s: %s", f->path, what, strerror(errno));
 }
 
-// Sets the path and the temporary name. Symbolic links are resolved, so that the file behind a link is replaced and not
-// the link.
+// Sets the path and the room for the temporary name. Symbolic links are resolved, so that the file behind a link is
+// replaced and not the link.
 static int name_files(struct file_replace *f, const char *path)
 {
     f->path = realpath(path, NULL);
     if (!f->path && !(f->path = strdup(path)))
         return -1;
-    return asprintf(&f->temporary, "%s.XXXXXX", f->path) < 0 ? (f->temporary = NULL, -1) : 0;
+    return (f->temporary = malloc(strlen(f->path) + TEMPORARY_SUFFIX)) ? 0 : -1;
 }
 
 static int open_folder(const struct file_replace *f)
@@ -51,33 +51,68 @@ void file_replace_folders(const char *path)
     }
 }
 
-int file_replace_begin(struct file_replace *f, const char *path, struct error *err)
+static int begin(struct file_replace *f, const char *path, mode_t mode, struct error *err)
 {
-    *f = (struct file_replace){.fd = -1, .folder = -1};
+    *f = (struct file_replace){.fd = -1};
     if (check_replaceable(path, err))
         return -1;
-    int status;
-    if (name_files(f, path)) {
-        status = fail(err, E_MEMORY, "no memory for a path");
-    } else {
-        f->folder = open_folder(f);
-        // errors are ignored, because some file systems have no locks
-        if (f->folder >= 0)
-            flock(f->folder, LOCK_EX);
-        f->fd = f->folder < 0 ? -1 : mkostemp(f->temporary, O_CLOEXEC);
-        status = f->fd < 0 ? refuse(f, "cannot be written", err) : 0;
-    }
+    int status = name_files(f, path) ? fail(err, E_MEMORY, "no memory for a path") : 0;
+    if (!status && (f->fd = temporary_create(f->path, f->temporary, mode)) < 0)
+        status = refuse(f, "cannot be written", err);
     if (status)
         file_replace_abort(f);
     return status;
 }
 
-void file_replace_share(struct file_replace *f)
+int file_replace_begin(struct file_replace *f, const char *path, struct error *err)
+{
+    return begin(f, path, 0600, err);
+}
+
+int file_replace_beside(struct file_replace *f, const char *path, struct error *err)
 {
     struct stat st;
-    const mode_t mask = umask(0);
-    umask(mask);
-    fchmod(f->fd, stat(f->path, &st) ? 0666 & ~mask : st.st_mode & 0777);
+    *f = (struct file_replace){.fd = -1};
+    if (!lstat(path, &st) && S_ISLNK(st.st_mode))
+        return fail(err, E_USAGE, "%s: is a symbolic link, which is not followed here; move it away", path);
+    return begin(f, path, 0600, err);
+}
+
+// Opens what is no file and so cannot be replaced.
+static int open_in_place(struct file_replace *f, const char *path, struct error *err)
+{
+    *f = (struct file_replace){.fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY), .path = strdup(path)};
+    if (!f->path)
+        fail(err, E_MEMORY, "no memory for a path");
+    else if (f->fd >= 0)
+        return 0;
+    else
+        refuse(f, "cannot be written", err);
+    file_replace_abort(f);
+    return -1;
+}
+
+int file_replace_output(struct file_replace *f, const char *path, struct error *err)
+{
+    struct stat st;
+    const bool is_there = !stat(path, &st);
+    if (is_there && (S_ISCHR(st.st_mode) || S_ISFIFO(st.st_mode)))
+        return open_in_place(f, path, err);
+    if (begin(f, path, 0666, err))
+        return -1;
+    if (is_there)
+        fchmod(f->fd, st.st_mode & 0777);
+    return 0;
+}
+
+FILE *file_replace_stream(struct file_replace *f, struct error *err)
+{
+    const int fd = f->stream ? -1 : fcntl(f->fd, F_DUPFD_CLOEXEC, 0);
+    if (fd >= 0 && !(f->stream = fdopen(fd, "w")))
+        close(fd);
+    if (!f->stream)
+        refuse(f, "cannot be written", err);
+    return f->stream;
 }
 
 int file_replace_write(struct file_replace *f, const void *data, size_t n, struct error *err)
@@ -95,28 +130,44 @@ int file_replace_write(struct file_replace *f, const void *data, size_t n, struc
     return 0;
 }
 
-int file_replace_end(struct file_replace *f, struct error *err)
+// Gives the whole file its name.
+static int keep(struct file_replace *f)
 {
-    int status = fsync(f->fd) || rename(f->temporary, f->path) ? refuse(f, "cannot be kept", err) : 0;
+    const int folder = open_folder(f);
+    if (folder >= 0)
+        flock(folder, LOCK_EX);
+    int status = temporary_rename(f->temporary, f->path);
+    const int cause = errno;
     if (!status) {
         free(f->temporary);
         f->temporary = NULL;
-        fsync(f->folder); // syncs the new name; errors are ignored, because some file systems cannot sync a folder
+        fsync(folder);
     }
+    if (folder >= 0)
+        close(folder);
+    errno = cause;
+    return status;
+}
+
+int file_replace_end(struct file_replace *f, struct error *err)
+{
+    int status = f->stream && fflush(f->stream) ? refuse(f, "cannot be written", err) : 0;
+    if (!status && f->temporary && (fsync(f->fd) || keep(f)))
+        status = refuse(f, "cannot be kept", err);
     file_replace_abort(f);
     return status;
 }
 
 void file_replace_abort(struct file_replace *f)
 {
+    if (f->stream)
+        fclose(f->stream);
     if (f->fd >= 0) {
         if (f->temporary)
-            unlink(f->temporary);
+            temporary_remove(f->temporary);
         close(f->fd);
     }
-    if (f->folder >= 0)
-        close(f->folder);
     free(f->path);
     free(f->temporary);
-    *f = (struct file_replace){.fd = -1, .folder = -1};
+    *f = (struct file_replace){.fd = -1};
 }

@@ -207,19 +207,3 @@ void model_close(struct model *m)
     free(m->adapter_files);
     free(m);
 }
-
-bool model_mapping(const struct model *m, int shard, const void **from, const void **to)
-{
-    const char *low = NULL, *high = NULL;
-    for (size_t i = 0; m->weights_are_mapped && i < gguf_n_tensors(m->file); i++) {
-        const struct gguf_tensor *t = gguf_tensor_at(m->file, i);
-        const char *data = t->data;
-        if (t->shard != shard || !data)
-            continue;
-        low = !low || data < low ? data : low;
-        high = !high || data + t->size > high ? data + t->size : high;
-    }
-    *from = low;
-    *to = high;
-    return low;
-}

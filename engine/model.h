@@ -77,8 +77,4 @@ void model_close(struct model *m); // NULL is fine
 // angles depend on n_ctx.
 int model_set_context(struct model *m, int n_ctx, struct error *err);
 
-// The address range of the tensors in part `shard` of a split file. False when there is no such part or it is not
-// mapped.
-bool model_mapping(const struct model *m, int shard, const void **from, const void **to);
-
 #endif

@@ -239,10 +239,25 @@ static int write_state(struct file_replace *f, struct session *s, int seq, struc
     return status;
 }
 
+// A file that is there and no snapshot is not replaced: its name is made from that of a session, and may be somebody's.
+static int check_own(const char *path, struct error *err)
+{
+    char found[sizeof magic];
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW);
+    const ssize_t n = fd < 0 ? 0 : read(fd, found, sizeof found);
+    if (fd >= 0)
+        close(fd);
+    if (n > 0 && memcmp(found, magic, (size_t)n))
+        return fail(err, E_USAGE, "%s: is no snapshot, and is not replaced; move it away", path);
+    return 0;
+}
+
 int snapshot_save(const char *path, const struct model *m, struct session *s, int seq, uint64_t salt, struct error *err)
 {
     uint64_t key[2];
     struct file_replace f;
+    if (check_own(path, err))
+        return -1;
     if (session_length(s, seq) == 0)
         return fail(err, E_USAGE, "nothing has been computed yet");
     if (!session_is_whole(s, seq))
@@ -250,7 +265,7 @@ int snapshot_save(const char *path, const struct model *m, struct session *s, in
     uint8_t *page = malloc(session_page_bytes(s) + 8);
     if (!page)
         return fail(err, E_MEMORY, "no memory for a page of %zu bytes", session_page_bytes(s));
-    int status = snapshot_key(m, s, salt, key, err) || file_replace_begin(&f, path, err) ? -1 : 0;
+    int status = snapshot_key(m, s, salt, key, err) || file_replace_beside(&f, path, err) ? -1 : 0;
     if (!status) {
         status = write_head(&f, key, s, seq, err) || write_pages(&f, s, seq, page, err) || write_state(&f, s, seq, err)
                      ? -1

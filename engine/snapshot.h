@@ -17,7 +17,8 @@
 enum { SNAPSHOT_VERSION = 2, SNAPSHOT_HEAD = 64 };
 
 // Writes the whole sequence. The file is replaced atomically. `salt` enters the key and stands for whatever else the
-// numbers depend on. E_IO; E_USAGE when a sliding window has released the beginning of the sequence; E_MEMORY.
+// numbers depend on. E_IO; E_USAGE when a sliding window has released the beginning of the sequence, or when something else
+// than a snapshot is there; E_MEMORY.
 int snapshot_save(const char *path, const struct model *m, struct session *s, int seq, uint64_t salt,
                   struct error *err);
 // Sets the sequence to the text of the file, up to the first page that fails its check or does not fit into the

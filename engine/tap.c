@@ -1,6 +1,7 @@
 // Passes the rows of tapped nodes on as a step yields them; no values are kept in memory. The head of a NumPy file
 // has a fixed size of 128 bytes, so it is written first without rows and overwritten with their number at the end.
 #include "engine/tap.h"
+#include "engine/file_replace.h"
 
 #include <errno.h>
 #include <math.h>
@@ -12,7 +13,8 @@ enum { NPY_HEAD = 128 };
 struct target {
     const struct tensor *node;
     char *path; // of the file; NULL: the values are passed to `see`
-    FILE *file;
+    struct file_replace whole;
+    FILE *file; // the stream of `whole`
     int64_t n_rows;
 };
 struct tap {
@@ -101,13 +103,14 @@ static int open_target(struct tap *t, const struct graph *g, const char *name, s
     t->n++;
     if (!sign)
         return 0;
+    target->whole.fd = -1;
     target->path = strdup(sign + 1);
     if (!target->path)
         return fail(err, E_MEMORY, "no memory for a tap");
-    target->file = fopen(target->path, "w+e");
-    if (!target->file || write_head(target))
-        return fail(err, E_IO, "%s: %s", target->path, strerror(errno));
-    return 0;
+    if (file_replace_output(&target->whole, target->path, err) ||
+        !(target->file = file_replace_stream(&target->whole, err)))
+        return -1;
+    return write_head(target) ? fail(err, E_IO, "%s: %s", target->path, strerror(errno)) : 0;
 }
 
 int tap_open(struct tap **out, const struct graph *g, const char *const *names, int n, tap_see_fn *see_fn, void *arg,
@@ -125,7 +128,7 @@ int tap_open(struct tap **out, const struct graph *g, const char *const *names, 
     for (int i = 0; !status && i < n; i++)
         status = open_target(t, g, names[i], err);
     if (status) {
-        tap_close(t, NULL);
+        tap_close(t);
         return -1;
     }
     t->taps = (struct taps){t->nodes, t->n, see, t};
@@ -138,23 +141,35 @@ const struct taps *tap_taps(const struct tap *t)
     return &t->taps;
 }
 
-int tap_close(struct tap *t, struct error *err)
+int tap_finish(struct tap *t, struct error *err)
 {
-    if (!t)
-        return 0;
-    for (int i = 0; i < t->n; i++) {
+    for (int i = 0; t && !t->first.code && i < t->n; i++) {
         struct target *target = &t->targets[i];
-        if (target->file && (write_head(target) | fclose(target->file)))
+        if (target->file && write_head(target))
             fail_file(t, target);
-        free(target->path);
+        else if (target->file)
+            file_replace_end(&target->whole, &t->first);
+        target->file = NULL;
     }
-    int status = t->first.code ? -1 : 0;
-    if (status && err)
+    if (!t || !t->first.code)
+        return 0;
+    if (err)
         *err = t->first;
-    free(t->targets);
-    free(t->nodes);
+    return -1;
+}
+
+void tap_close(struct tap *t)
+{
+    for (int i = 0; t && i < t->n; i++) {
+        if (t->targets[i].path)
+            file_replace_abort(&t->targets[i].whole);
+        free(t->targets[i].path);
+    }
+    if (t)
+        free(t->targets);
+    if (t)
+        free(t->nodes);
     free(t);
-    return status;
 }
 
 struct tap_summary tap_summarise(const float *rows, size_t stride, int n_rows, int64_t width)

@@ -17,8 +17,10 @@ typedef void tap_see_fn(void *arg, const struct tensor *n, const float *rows, si
 int tap_open(struct tap **out, const struct graph *g, const char *const *names, int n, tap_see_fn *see, void *arg,
              struct error *err);
 const struct taps *tap_taps(const struct tap *t); // for struct session_options
-// Completes and closes the files. The first error of writing, also from earlier steps, is reported here. NULL is fine.
-int tap_close(struct tap *t, struct error *err);
+// Completes the files, which then have their names; if one could not be written, none of those that are not complete yet
+// appears. The first error of writing, also from earlier steps, is reported here. NULL is fine.
+int tap_finish(struct tap *t, struct error *err);
+void tap_close(struct tap *t); // NULL is fine
 
 // Minimum, maximum, mean and root mean square of all finite values, and the number of values that are not finite.
 struct tap_summary {

@@ -1,6 +1,7 @@
 // One part (shard) of a GGUF file: opened and checked to be a regular file, read with pread, and its tensor data mapped
 // or read into memory. Memory for read data asks the system for large pages.
 #include "gguf/gguf_internal.h"
+#include "gguf/mapped.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -112,6 +113,7 @@ static int map_data(struct gguf_shard *shard, struct error *err)
         return shard_fail(shard, err, errno == ENOMEM ? E_MEMORY : E_IO, ERR_NO_OFFSET, "cannot map %zu bytes: %s",
                           shard->map_bytes, strerror(errno));
     shard->map = mem;
+    mapped_add(mem, shard->map_bytes, shard->path);
     ask_for_large_pages(mem, shard->map_bytes);
     return 0;
 }
@@ -129,8 +131,10 @@ int shard_map(struct gguf_shard *shard, bool into_memory, struct error *err)
 
 void shard_close(struct gguf_shard *shard)
 {
-    if (shard->map)
+    if (shard->map) {
+        mapped_remove(shard->map);
         munmap(shard->map, shard->map_bytes);
+    }
     shard->map = NULL;
     if (shard->fd >= 0)
         close(shard->fd);

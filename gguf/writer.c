@@ -3,6 +3,7 @@
 // only then the number of keys and tensors and the start of the data are known.
 #include "gguf/writer.h"
 #include "gguf/gguf_internal.h"
+#include "gguf/temporary.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -463,20 +464,15 @@ int gguf_write_data(struct gguf_writer *w, const void *data, size_t size, struct
 
 // ---- Open and close ----
 
-// Creates a temporary file in the folder of the target, so that the rename stays within one file system. It has the
-// mode of any new file.
+// The temporary file is in the folder of the target, so that the rename stays within one file system. It has the mode of
+// any new file.
 static int create_temp(struct gguf_writer *w)
 {
-    size_t room = strlen(w->path) + 40;
+    size_t room = strlen(w->path) + TEMPORARY_SUFFIX;
     w->temp = arena_alloc(&w->arena, room, 1);
     if (!w->temp)
         return writer_fail(w, E_MEMORY, "out of memory: %zu bytes for a file name", room);
-    for (int i = 0; i < 1000; i++) {
-        snprintf(w->temp, room, "%s.%ld-%d.tmp", w->path, (long)getpid(), i);
-        w->fd = open(w->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY, 0666);
-        if (w->fd >= 0 || errno != EEXIST)
-            break;
-    }
+    w->fd = temporary_create(w->path, w->temp, 0666);
     if (w->fd < 0)
         return writer_fail(w, E_IO, "cannot create: %s", strerror(errno));
     w->created = true;
@@ -488,7 +484,7 @@ static void destroy(struct gguf_writer *w)
     if (w->fd >= 0)
         close(w->fd);
     if (w->created)
-        unlink(w->temp);
+        temporary_remove(w->temp);
     free(w->keys);
     free(w->infos);
     arena_free(&w->arena);
@@ -575,7 +571,7 @@ static int finish(struct gguf_writer *w)
         return writer_fail(w, E_IO, "cannot write: %s", strerror(errno));
     if (!w->created)
         return 0;
-    if (rename(w->temp, w->path) != 0)
+    if (temporary_rename(w->temp, w->path) != 0)
         return writer_fail(w, E_IO, "cannot rename %s: %s", w->temp, strerror(errno));
     w->created = false;
     sync_directory(w);

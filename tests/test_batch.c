@@ -493,12 +493,6 @@ Test(batch, torn_tails_are_dropped_and_the_rest_is_done_again)
     expect_says("err", "1 rows in");
     expect_says("err", "1 rows failed, 1 of them in earlier runs; see");
     cr_assert(same_files("out", "whole"));
-    // out of order in the journal, its last line torn
-    shell("head -n 5 whole >out; (tail -n 3 whole; sed -n 9p whole; sed -n 7p whole | head -c 60) >out.journal");
-    cr_assert_eq(shell("$Q batch in -o out --format jsonl"), 1);
-    expect_says("err", "11 rows in");
-    cr_assert(same_files("out", "whole"));
-    cr_assert_neq(access("out.journal", F_OK), 0);
     // a foreign line is not overwritten
     shell("(head -n 5 whole; echo mine; tail -n 3 whole) >out");
     cr_assert_eq(shell("$Q batch in -o out --format jsonl"), 2);

@@ -205,7 +205,7 @@ static void expect_stop_within_a_step(struct model *m, int after)
     cr_expect_eq(memcmp(session_logits(s, 0), session_logits(fresh, 0), (size_t)m->info.n_vocab * sizeof(float)), 0);
     session_close(fresh);
     session_close(s);
-    tap_close(tap, NULL);
+    tap_close(tap);
 }
 
 Test(builtin, a_prompt_is_interrupted_within_a_step)

@@ -583,7 +583,7 @@ Test(cmd, lists_of_ids_are_checked)
     check_error(&r, 3, "ends within its two counts");
     write_ids(ids, 2, (int32_t[]){1, 2}, 2);
     run(&r, "logits", "-m", tiny_f32, "--ids", ids, "-o", "/no/such/out", NULL);
-    check_error(&r, 5, "/no/such/out: No such file");
+    check_error(&r, 5, "/no/such/out: cannot be written: No such file");
     run(&r, "logits", "-m", tiny_f32, "--ids", ids, "-o", "/dev/full", NULL);
     check_error(&r, 5, "/dev/full: No space left");
     run(&r, "logits", "-m", tiny_f32, "--ids", ids, "-o", out, "-c", "1", NULL);

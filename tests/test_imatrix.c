@@ -105,7 +105,8 @@ static struct kept *see_all(struct model *m, int n_batch)
     struct error err;
     cr_assert_eq(tap_open(&t, m->graph, names, n, keep, k, &err), 0, "%s", err.text);
     run(m, tap_taps(t), n_batch);
-    cr_assert_eq(tap_close(t, &err), 0);
+    cr_assert_eq(tap_finish(t, &err), 0);
+    tap_close(t);
     return k;
 }
 
@@ -148,7 +149,7 @@ static void compare_taps(const char *path, int n_batch)
         for (int i = 0; i < cpu->graph->n_nodes; i++)
             if (one[i].rows)
                 compare_node(cpu->graph->nodes[i], &one[i], &b[i], n_batch);
-        tap_close(t, NULL);
+        tap_close(t);
     }
     free_kept(cpu, one);
     free_kept(cpu, a);
@@ -180,7 +181,8 @@ Test(imatrix, taps_change_no_logits)
     struct error err;
     cr_assert_eq(tap_open(&t, m->graph, names, n, NULL, NULL, &err), 0, "%s", err.text);
     run(m, tap_taps(t), N_TOKENS);
-    cr_assert_eq(tap_close(t, &err), 0, "%s", err.text);
+    cr_assert_eq(tap_finish(t, &err), 0, "%s", err.text);
+    tap_close(t);
     FILE *f = fopen(file, "r");
     static float saved[N_TOKENS * N_VOCAB];
     char head[128];
@@ -215,7 +217,8 @@ Test(imatrix, a_tap_that_cannot_be_saved_is_an_error)
     int status = tap_open(&t, m->graph, names, 1, NULL, NULL, &err);
     if (!status) {
         run(m, tap_taps(t), N_TOKENS);
-        status = tap_close(t, &err);
+        status = tap_finish(t, &err);
+        tap_close(t);
     }
     cr_expect(status == -1 && err.code == E_IO, "%s", err.text);
     model_close(m);

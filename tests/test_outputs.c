@@ -62,6 +62,95 @@ Test(outputs, the_model_is_not_replaced)
     expect_says("err", "hard: is the input m.gguf; name another output");
 }
 
+// What is read but is neither the model nor the text: each stands as "x" in a command whose output is $F.
+Test(outputs, nothing_that_is_read_is_replaced)
+{
+    static const char *const commands[] = {
+        "batch in -o $F --force --chat-template-file x",
+        "batch in -o $F --force --json-schema-file x",
+        "batch in -o $F --force --grammar-file x",
+        "batch in -o $F --force --lora x",
+        "batch in -o $F --force --lora x:0.5",
+        "batch in -o $F --force -m x",
+        "batch - -o $F --force <x",
+        "batch -o $F --force <x",
+        "logits --ids ids -o $F --lora x",
+        "logits --ids ids -o new --lora x --tap logits=$F",
+        "run -md x -p a --tap logits=$F",
+        "run --tap logits=$F <x",
+        "run -sysf x -p a --tap logits=$F",
+        "embed -o $F -f x",
+        "embed -o $F <x",
+        "tokenize -o $F <x",
+        "imatrix -o $F <x",
+        "perplexity --kl-base $F <x",
+        "perplexity -f in --kl-base $F --lora x",
+        "quantize m.gguf $F Q8_0 --imatrix x --allow-requantize",
+        "quantize x $F Q8_0 --allow-requantize",
+        "bench -m x --plot $F",
+        "bench x --plot $F",
+        "chat --session $F -m x <in",
+        "chat --session $F --chat-template-file x <in",
+    };
+    cr_assert_eq(shell("cp m.gguf x"), 0);
+    write_rows("in", 2);
+    cr_assert_eq(shell("$Q tokenize -f in -o ids"), 0);
+    expect_all_kept("x", commands, COUNT_OF(commands));
+    cr_assert_neq(access("new", F_OK), 0, "it was opened before");
+}
+
+// What a verb puts beside its output is an output, too.
+Test(outputs, what_stands_beside_an_output_is_no_input)
+{
+    write_rows("x.journal", 2);
+    cr_assert_eq(shell("cp x.journal x.manifest; cp x.journal before; cp m.gguf c.kv"), 0);
+    cr_assert_eq(shell("$Q batch x.journal -o x --format jsonl"), 2);
+    expect_says("err", "x.journal: is the input; name another output");
+    cr_assert(same_files("before", "x.journal"));
+    cr_assert_eq(shell("$Q batch x.manifest -o x --format jsonl --force"), 2);
+    cr_assert(same_files("before", "x.manifest"));
+    cr_assert_eq(shell("$Q chat -m c.kv --session ./c --cache </dev/null"), 2);
+    expect_says("err", "./c.kv: is the input");
+    cr_assert(same_files("m.gguf", "c.kv"));
+    cr_assert_neq(shell("printf '/save c.kv\\n' | $Q chat -m c.kv >said"), 0);
+    cr_assert(same_files("m.gguf", "c.kv"));
+}
+
+// An output whose run fails is what it was before.
+Test(outputs, an_output_is_not_emptied_before_the_new_one_is_whole)
+{
+    static const char *const commands[] = {
+        "logits --ids ids -o out --tap no_such_node",
+        "logits --ids ids -o new --tap blk.0.attn_q=out --tap blk.0.attn_k=/no/such/folder/f",
+        "run -p a --tap blk.0.attn_q=out --tap no_such_node",
+        "bench -p 8 -n 0 -r 1 --no-ceilings --plot out",
+    };
+    write_text("x", "a text\n");
+    write_text("out", "old\n");
+    cr_assert_eq(shell("cp out before; $Q tokenize -f x -o ids"), 0);
+    for (size_t i = 0; i < COUNT_OF(commands); i++) {
+        cr_assert_neq(shell("$Q %s >/dev/null", commands[i]), 0, "%s", commands[i]);
+        cr_assert(same_files("before", "out"), "%s", commands[i]);
+        cr_assert_neq(shell("ls *.tmp"), 0, "%s", commands[i]);
+    }
+}
+
+// New files have the mode that the umask leaves, and replaced ones keep theirs.
+Test(outputs, the_umask_and_the_old_mode_are_kept)
+{
+    static const char *const commands[] = {"logits --ids ids -o out", "perplexity -f x -c 8 --kl-base out",
+                                           "tokenize -f x -o out", "embed -f x -o out",
+                                           "run -p a -n 2 --tap blk.0.attn_q=out"};
+    write_text("x", "a text that is as long as it must be for a window, and another one\n");
+    cr_assert_eq(shell("$Q tokenize -f x -o ids"), 0);
+    for (size_t i = 0; i < COUNT_OF(commands); i++) {
+        cr_assert_eq(shell("rm -f out; umask 027; $Q %s >/dev/null", commands[i]), 0, "%s", commands[i]);
+        cr_expect_eq(shell("[ $(stat -c %%a out) = 640 ]"), 0, "%s", commands[i]);
+        cr_assert_eq(shell("chmod 604 out; umask 027; $Q %s >/dev/null", commands[i]), 0, "%s", commands[i]);
+        cr_expect_eq(shell("[ $(stat -c %%a out) = 604 ]"), 0, "%s", commands[i]);
+    }
+}
+
 // A terminal, a pipe and /dev/null may be both.
 Test(outputs, what_is_no_file_may_be_both)
 {
@@ -69,4 +158,19 @@ Test(outputs, what_is_no_file_may_be_both)
     cr_assert_eq(shell("$Q batch - -o - --format lines -n 1 <x >x.out"), 0);
     cr_assert_eq(shell("$Q batch x -o new -n 1 --format lines"), 0);
     cr_assert_eq(shell("$Q batch /dev/null -o /dev/null --format lines"), 0);
+}
+
+// The cache of a session has a name that is made from the session's, and something else may have it.
+Test(outputs, a_cache_that_is_something_else_stays)
+{
+    write_text("in", "hello\n");
+    write_text("s.json.kv", "mine\n");
+    cr_assert_eq(shell("cp s.json.kv before; $Q chat --session ./s.json --cache -n 2 <in >said"), 0);
+    expect_says("err", "s.json.kv: is no snapshot, and is not replaced");
+    cr_assert(same_files("before", "s.json.kv"));
+    cr_assert_eq(shell("rm s.json.kv; ln -s before s.json.kv; $Q chat --session ./s.json --cache -n 2 <in >said"), 0);
+    expect_says("err", "s.json.kv: is a symbolic link");
+    cr_assert_eq(shell("grep -q mine before && rm s.json.kv; $Q chat --session ./s.json --cache -n 2 <in >said"), 0);
+    cr_assert_eq(shell("$Q chat --session ./s.json --cache -n 2 <in >said"), 0);
+    expect_says("s.json.kv", "QUERN-KV");
 }

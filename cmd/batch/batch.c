@@ -7,15 +7,14 @@
 #include "cmd/batch/batch_output.h"
 #include "cmd/batch/batch_shard.h"
 #include "cmd/batch/batch_tally.h"
+#include "cmd/confine.h"
 #include "cmd/embed/embed.h"
 #include "cmd/load.h"
-#include "cmd/outputs.h"
 #include "cmd/terminal/progress.h"
 #include "cmd/terminal/terminal.h"
 #include "engine/clock.h"
 
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -23,6 +22,7 @@
 
 struct batch {
     const struct options *o;
+    struct options named; // the flags with the name of this shard's output
     char *out_path;
     struct batch_shard shard;
     struct loaded l;
@@ -187,6 +187,8 @@ static int open_output(struct batch *b, struct error *err)
         .n_records = b->survey.n_records,
         .ordered = !b->o->unordered,
         .retry_errors = b->o->retry_errors,
+        .trusts = b->o->force,
+        .shard = b->shard,
         .window = MAX(WINDOW_LEAST, 8 * (int)b->o->parallel),
     };
     if (digest_all(b->l.model, &model, err) ||
@@ -230,10 +232,12 @@ static int open_all(struct batch *b, struct error *err)
         terminal_note("quern: note: shard %lld/%lld, by %s", (long long)b->shard.index, (long long)b->shard.count, why);
     if (b->o->out && !(b->out_path = batch_shard_path(b->shard, b->o->out)))
         return fail(err, E_MEMORY, "no memory for a path");
+    b->named = *b->o;
+    b->named.out = b->out_path;
+    b->o = &b->named;
+    confine(b->o);
     // the model is opened before the input is read, so that a mistyped name is reported at once
-    if (outputs_check(b->out_path, b->o->args.n ? b->o->args.at[0] : NULL, err) || !load_path(b->o, err) ||
-        load_for_rows(b, err) || check_embedding_flags(b, err) ||
-        outputs_check_model(b->out_path, b->l.model->file, err) || open_input(b, err))
+    if (!load_path(b->o, err) || load_for_rows(b, err) || check_embedding_flags(b, err) || open_input(b, err))
         return -1;
     if (sampling_take(&b->sampling, b->o, b->l.model, err) ||
         batch_context_open(&b->context, b->l.model, b->o, &b->sampling, b->l.model->n_ctx, err))
@@ -767,11 +771,11 @@ int cmd_batch(int argc, char **argv)
     struct options o;
     if (options_parse(&o, VERB_BATCH, argc, argv, &err))
         return verb_fail(&err);
-    // exceeding the file size limit is then an error like a full disk, and does not kill the process
-    signal(SIGXFSZ, SIG_IGN);
     struct batch b = {.o = &o};
     b.input.fd = -1;
     bool is_merge = o.args.n > 0 && !strcmp(o.args.at[0], "merge");
+    if (is_merge)
+        confine(&o);
     int status = is_merge ? merge(&o, &err) : run(&b, &err);
     close_all(&b);
     options_free(&o);

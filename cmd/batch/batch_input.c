@@ -9,9 +9,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { BUFFER_FIRST = 1 << 18 };
+static const int64_t SPOOL_MOST = (int64_t)64 << 30;
 
 // --- opening ---
 
@@ -29,6 +31,16 @@ static int write_all(int fd, const char *data, size_t n)
     return 0;
 }
 
+// Whether a device has bytes: /dev/zero never ends, and /dev/null is an empty input. A terminal ends when its user says so.
+static int refuse_device(int fd, const char *name, struct error *err)
+{
+    struct stat st;
+    char byte;
+    if (fstat(fd, &st) || !(S_ISCHR(st.st_mode) || S_ISBLK(st.st_mode)) || isatty(fd) || read(fd, &byte, 1) == 0)
+        return 0;
+    return fail(err, E_USAGE, "%s: is a device, which has no end", name);
+}
+
 // Copies stdin to an unnamed file, which disappears with the process: stdin cannot be read twice.
 static int spool(int *out, const char *folder, char *buffer, size_t cap, struct error *err)
 {
@@ -41,13 +53,19 @@ static int spool(int *out, const char *folder, char *buffer, size_t cap, struct 
     }
     if (fd < 0)
         return fail(err, E_IO, "%s: no place for a copy of stdin: %s", folder, strerror(errno));
-    for (;;) {
+    for (int64_t copied = 0;;) {
         ssize_t n = read(STDIN_FILENO, buffer, cap);
         if (n < 0 && errno == EINTR)
             continue;
         if (n == 0) {
             *out = fd;
             return 0;
+        }
+        copied += MAX(n, 0);
+        if (copied > SPOOL_MOST) {
+            close(fd);
+            return fail(err, E_USAGE, "stdin: more than %lld GiB, the limit of a batch that is no file",
+                        (long long)(SPOOL_MOST >> 30));
         }
         bool is_read = n > 0;
         if (!is_read || write_all(fd, buffer, (size_t)n)) {
@@ -84,7 +102,7 @@ int batch_input_open(struct batch_input *in, const char *path, const char *folde
         return fail(err, E_MEMORY, "no memory to read %s", path);
     if (!strcmp(path, "-")) {
         in->path = "stdin";
-        if (spool(&in->fd, folder, in->buffer, in->cap, err))
+        if (refuse_device(STDIN_FILENO, in->path, err) || spool(&in->fd, folder, in->buffer, in->cap, err))
             goto failed;
     } else {
         in->fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
@@ -93,6 +111,8 @@ int batch_input_open(struct batch_input *in, const char *path, const char *folde
                  errno == ESPIPE ? "; what is no file is given as `-`, on stdin" : "");
             goto failed;
         }
+        if (refuse_device(in->fd, path, err))
+            goto failed;
     }
     in->format = format ? format : detect_format(in);
     if (batch_input_rewind(in, err))

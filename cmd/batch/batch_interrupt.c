@@ -67,7 +67,7 @@ static void on_signal(int number)
         begin(&l);
         put(&l, atomic_load(&can_resume) ? "stopped; the same command goes on" : "stopped");
         say(&l);
-        _exit(E_INTERRUPTED);
+        terminal_end(E_INTERRUPTED);
     }
     say_draining(number);
     errno = cause;
@@ -75,11 +75,9 @@ static void on_signal(int number)
 
 void batch_interrupt_watch(bool resumable)
 {
-    const struct sigaction action = {.sa_handler = on_signal};
     atomic_store(&can_resume, resumable);
     atomic_store(&on_terminal, terminal_is_tty(STDERR_FILENO));
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    terminal_on_interrupt(on_signal);
 }
 
 void batch_interrupt_count(int64_t n_answers)

@@ -1,11 +1,13 @@
 // The lines of an output: tells complete rows from incomplete ones, and sorts them.
 #include "cmd/batch/batch_output.h"
+#include "gguf/temporary.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 // --- a line ---
@@ -142,24 +144,18 @@ static int push_place(struct row_place **places, size_t *n, struct row_place pla
     return 0;
 }
 
-int output_scan(int fd, const char *path, int file, bool drop_tail, struct row_place **places, size_t *n, uint64_t *end,
-                int (*take)(void *arg, const struct row_place *place, const struct output_line *line, struct str text,
-                            struct error *err),
-                void *arg, struct error *err)
+// Lines are consumed many at a time: moving the buffer for each would take longer than reading them.
+int output_each_line(int fd, const char *path, output_see_fn *see, void *arg, struct error *err)
 {
     struct scan s = {.fd = fd, .path = path};
-    int status = 0, got = 0;
-    int64_t line_number = 0, first_bad = 0;
-    *end = 0;
-    // lines are consumed many at a time: moving the buffer for each would take longer than reading them
-    for (size_t passed = 0;;) {
+    int got = 1;
+    for (size_t passed = 0; got > 0;) {
         struct str line;
-        bool is_whole;
-        struct scan view = {fd, path, passed ? s.buffer + passed : s.buffer, 0, s.n - passed, s.at + passed};
-        const char *stop = view.n ? memchr(view.buffer, '\n', view.n) : NULL;
+        bool is_whole = true;
+        const char *from = passed ? s.buffer + passed : s.buffer;
+        const char *stop = s.n > passed ? memchr(from, '\n', s.n - passed) : NULL;
         if (stop) {
-            line = (struct str){view.buffer, (size_t)(stop - view.buffer)};
-            is_whole = true;
+            line = (struct str){from, (size_t)(stop - from)};
         } else {
             if (s.buffer)
                 pass(&s, passed);
@@ -167,34 +163,58 @@ int output_scan(int fd, const char *path, int file, bool drop_tail, struct row_p
             if ((got = next_line(&s, &line, &is_whole, err)) <= 0)
                 break;
         }
-        struct output_line row;
-        struct row_place place = {.file = file, .at = s.at + passed, .n = line.len};
-        line_number++;
+        if (see(arg, s.at + passed, line, is_whole, err))
+            got = -1;
         passed += line.len + is_whole;
-        if (!is_whole || !output_line_parse(line, &row)) {
-            first_bad = first_bad ? first_bad : line_number;
-            if (!is_whole)
-                break;
-            continue;
-        }
-        if (first_bad) {
-            status =
-                fail(err, E_USAGE, "%s: line %lld is no row of a batch; move the file away, or name another output",
-                     path, (long long)first_bad);
+        if (!is_whole)
             break;
-        }
-        place.number = row.number;
-        *end = place.at + line.len + 1;
-        if ((places && push_place(places, n, place, err)) || (take && take(arg, &place, &row, line, err))) {
-            status = -1;
-            break;
-        }
     }
     free(s.buffer);
-    if (status || got < 0)
+    return got < 0 ? -1 : 0;
+}
+
+// What output_scan is asked for, and how far it is.
+struct rows {
+    const char *path;
+    int file;
+    struct row_place **places;
+    size_t *n;
+    uint64_t *end;
+    output_take_fn *take;
+    void *arg;
+    int64_t line_number, first_bad;
+};
+
+static int see_row(void *arg, uint64_t at, struct str line, bool is_whole, struct error *err)
+{
+    struct rows *r = arg;
+    struct output_line row;
+    struct row_place place = {.file = r->file, .at = at, .n = line.len};
+    r->line_number++;
+    if (!is_whole || !output_line_parse(line, &row)) {
+        r->first_bad = r->first_bad ? r->first_bad : r->line_number;
+        return 0;
+    }
+    if (r->first_bad)
+        return fail(err, E_USAGE, "%s: line %lld is no row of a batch; move the file away, or name another output",
+                    r->path, (long long)r->first_bad);
+    place.number = row.number;
+    *r->end = at + line.len + 1;
+    return (r->places && push_place(r->places, r->n, place, err)) ||
+                   (r->take && r->take(r->arg, &place, &row, line, err))
+               ? -1
+               : 0;
+}
+
+int output_scan(int fd, const char *path, int file, bool drop_tail, struct row_place **places, size_t *n, uint64_t *end,
+                output_take_fn *take, void *arg, struct error *err)
+{
+    struct rows r = {path, file, places, n, end, take, arg, 0, 0};
+    *end = 0;
+    if (output_each_line(fd, path, see_row, &r, err))
         return -1;
-    if (first_bad && !drop_tail)
-        return fail(err, E_IO, "%s: line %lld is torn; resume that run first", path, (long long)first_bad);
+    if (r.first_bad && !drop_tail)
+        return fail(err, E_IO, "%s: line %lld is torn; resume that run first", path, (long long)r.first_bad);
     return 0;
 }
 
@@ -259,19 +279,24 @@ int output_write_sorted(const char *path, const int *fds, struct row_place *plac
 {
     if (check_replaceable(path, err))
         return -1;
-    char *temporary = output_beside(path, ".new"), *buffer = NULL;
+    char *temporary = malloc(strlen(path) + TEMPORARY_SUFFIX), *buffer = NULL;
     size_t cap = 0;
+    struct stat st;
     if (!temporary)
         return fail(err, E_MEMORY, "no memory for a path");
     qsort(places, n, sizeof *places, by_number);
-    int out = open(temporary, O_RDWR | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOCTTY, 0644);
-    int status = out < 0 || flock(out, LOCK_EX | LOCK_NB) ? fail(err, E_IO, "%s: %s", temporary, strerror(errno)) : 0;
+    int out = temporary_create(path, temporary, 0644);
+    int status = out < 0 || fcntl(out, F_SETFL, O_APPEND) || flock(out, LOCK_EX | LOCK_NB)
+                     ? fail(err, E_IO, "%s: %s", path, strerror(errno))
+                     : 0;
+    if (!status && !stat(path, &st))
+        fchmod(out, st.st_mode & 0777);
     for (size_t i = 0; !status && i < n; i++)
         status = copy_row(out, temporary, fds[places[i].file], &places[i], &buffer, &cap, err);
-    if (!status && (fsync(out) || rename(temporary, path)))
-        status = fail(err, E_IO, "%s: %s", temporary, strerror(errno));
+    if (!status && (fsync(out) || temporary_rename(temporary, path)))
+        status = fail(err, E_IO, "%s: %s", path, strerror(errno));
     if (status && out >= 0)
-        unlink(temporary);
+        temporary_remove(temporary);
     if (!status)
         status = output_sync_folder(path, err);
     if (fd && !status)

@@ -90,7 +90,7 @@ int batch_manifest_write(const struct batch_manifest *m, const char *out_path, s
     struct file_replace f;
     print(m, &text);
     int status = path && !text.failed ? 0 : fail(err, E_MEMORY, "no memory for a manifest");
-    if (!status && !(status = file_replace_begin(&f, path, err))) {
+    if (!status && !(status = file_replace_beside(&f, path, err))) {
         share_as(&f, out_path);
         status = file_replace_write(&f, text.data, text.size, err);
         if (status)
@@ -114,10 +114,11 @@ static int read_manifest(const char *out_path, struct arena *arena, struct value
     int status = path ? 1 : fail(err, E_MEMORY, "no memory for a path");
     if (status == 1 && access(path, F_OK))
         status = 0;
-    if (status == 1 && input_read(path, &data, &size, err))
+    if (status == 1 && input_read(path, INPUT_MANIFEST, &data, &size, err))
         status = -1;
-    if (status == 1 && (json_read(out, &reader, (struct str){data, size}, err) || out->kind != VALUE_DICT))
-        status = fail(err, E_USAGE, "%s: no manifest of a batch; --force writes it anew", path);
+    if (status == 1 && (json_read(out, &reader, (struct str){data, size}, err) || out->kind != VALUE_DICT ||
+                        !value_is(value_get(out, "quern"), VALUE_STRING)))
+        status = fail(err, E_USAGE, "%s: is no manifest of a batch; move it away, or name another output", path);
     free(data);
     free(path);
     return status;
@@ -185,8 +186,7 @@ int batch_manifest_check(struct batch_manifest *m, const char *out_path, uint64_
 {
     struct arena arena = {0};
     struct value there;
-    struct error unreadable;
-    int status = read_manifest(out_path, &arena, &there, force ? &unreadable : err);
+    int status = read_manifest(out_path, &arena, &there, err);
     *is_new = force || status == 0;
     if (status == 1 && number_of(&there, "started") > 0)
         m->started = (time_t)number_of(&there, "started");
@@ -196,7 +196,7 @@ int batch_manifest_check(struct batch_manifest *m, const char *out_path, uint64_
     if (status == 1 && !force)
         status = compare(m, &there, out_path, &arena, err);
     arena_free(&arena);
-    return force ? 0 : MIN(status, 0);
+    return MIN(status, 0);
 }
 
 int batch_manifest_read_part(const char *out_path, struct batch_part *out, struct error *err)

@@ -1,10 +1,13 @@
 // Rows in input order pass through a ring of `window` slots: a row whose turn it is is appended to the output,
 // together with the finished rows behind it; any other row is kept in memory and appended to the journal. The journal
 // is rewritten without the rows that have moved to the output once it has 8 MiB and four times the bytes that wait.
-// On opening, both files are scanned to find the rows that are done. Memory: up to 9 bytes per record, and the lines
-// that wait.
-#include "cmd/batch/batch_output.h"
+// Memory: up to 17 bytes per record, and the lines that wait.
+#include "cmd/batch/batch_output_parts.h"
+#include "cmd/batch/batch_journal.h"
+#include "cmd/batch/batch_shard.h"
 #include "engine/clock.h"
+#include "gguf/temporary.h"
+#include "kernels/thread_start.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,52 +18,6 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-
-// A row that was announced and is not in the output yet.
-struct slot {
-    int64_t number;
-    char *line; // NULL: not done
-    size_t n;
-    bool is_journaled;
-};
-
-// A row found in the journal on opening, kept until its record is announced.
-struct kept {
-    int64_t number;
-    char *line;
-    size_t n;
-};
-
-struct file {
-    char *path;
-    int fd;
-    uint64_t size;
-};
-
-struct batch_output {
-    struct batch_output_options o;
-    bool is_regular;
-    struct file out, journal;
-    uint8_t *done;     // [n_records + 1], by number
-    uint64_t *id_hash; // [n_records + 1], of rows that are done
-    int64_t n_done, n_failed, last_number;
-    bool ascending;     // the rows of the output are in input order so far
-    struct slot *slots; // [window], a ring buffer
-    int first, n_slots;
-    size_t n_waiting; // bytes of the lines in slots
-    struct kept *kept;
-    size_t n_kept;
-    // the sync thread
-    pthread_t thread;
-    bool has_thread;
-    pthread_mutex_t lock,
-        files; // `lock` guards the fields below; `files` guards the file descriptors while they are synced
-    pthread_cond_t wake;
-    int64_t n_dirty; // rows written since the last sync began
-    bool stopping;
-    int sync_error;
-    struct batch_sync_stats stats;
-};
 
 // --- the sync thread ---
 
@@ -160,7 +117,7 @@ struct batch_sync_stats batch_output_syncs(struct batch_output *o)
 static int64_t resumable_at(const struct batch_output *o)
 {
     int64_t number = 1;
-    while (number <= o->o.n_records && o->done[number])
+    while (number <= o->o.n_records && (o->done[number] || !batch_shard_has(o->o.shard, number)))
         number++;
     return number;
 }
@@ -193,9 +150,33 @@ static int append(struct batch_output *o, struct file *f, struct str line, struc
     return 0;
 }
 
-static int append_row(struct batch_output *o, int64_t number, struct str line, struct error *err)
+// Appends what was printed to the journal, and frees it.
+static int append_text(struct batch_output *o, struct file *f, struct text *text, struct error *err)
 {
-    if (append(o, &o->out, line, err))
+    int status = text->failed ? fail(err, E_MEMORY, "no memory for a line of %s", f->path)
+                              : append(o, f, (struct str){text->data, text->size}, err);
+    text_free(text);
+    return status;
+}
+
+static struct str without_newline(struct str line)
+{
+    return (struct str){line.data, line.len - 1};
+}
+
+// Notes the checksum of a row that the output gets.
+static int append_sum(struct batch_output *o, int64_t number, struct str line, struct error *err)
+{
+    struct text mark = {0};
+    o->sum[number] = batch_row_sum(without_newline(line));
+    o->n_sums++;
+    batch_journal_print_sum(&mark, number, o->sum[number]);
+    return append_text(o, &o->journal, &mark, err);
+}
+
+int output_append_row(struct batch_output *o, int64_t number, struct str line, struct error *err)
+{
+    if ((o->is_regular && append_sum(o, number, line, err)) || append(o, &o->out, line, err))
         return -1;
     o->ascending &= number > o->last_number;
     o->last_number = number;
@@ -204,33 +185,64 @@ static int append_row(struct batch_output *o, int64_t number, struct str line, s
 
 // --- the journal ---
 
-static int open_file(struct file *f, int flags, struct error *err)
+// Appends what was printed once it is a good many bytes; `all` appends it in any case.
+static int append_much(struct batch_output *o, struct file *f, struct text *text, bool all, struct error *err)
 {
-    f->fd = open(f->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | flags, 0644);
-    return f->fd < 0 ? fail(err, E_IO, "%s: %s", f->path, strerror(errno)) : 0;
+    enum { MUCH = 1 << 16 };
+    if (!text->failed && text->size < (all ? 1 : MUCH))
+        return 0;
+    return append_text(o, f, text, err);
 }
 
-// Writes the journal anew with the rows that still wait for their turn.
-static int write_journal(struct batch_output *o, struct error *err)
+// Writes what a journal holds at this moment: the checksums of the rows in the output, and the rows that wait.
+static int fill_journal(struct batch_output *o, struct file *f, struct error *err)
 {
-    struct file fresh = {.path = output_beside(o->journal.path, ".new"), .fd = -1};
-    int status = fresh.path ? open_file(&fresh, O_TRUNC, err) : fail(err, E_MEMORY, "no memory for a path");
+    struct text text = {0};
+    int status = 0;
+    text_append(&text, STR_LIT(JOURNAL_HEAD));
+    o->n_sums = 0;
+    for (int64_t i = 1; !status && i <= o->o.n_records; i++) {
+        if (!o->sum[i])
+            continue;
+        o->n_sums++;
+        batch_journal_print_sum(&text, i, o->sum[i]);
+        status = append_much(o, f, &text, false, err);
+    }
     for (int i = 0; !status && i < o->n_slots; i++) {
-        struct slot *s = &o->slots[(o->first + i) % o->o.window];
+        const struct slot *s = &o->slots[(o->first + i) % o->o.window];
         if (s->line)
-            status = append(o, &fresh, (struct str){s->line, s->n}, err);
+            batch_journal_print_row(&text, (struct str){s->line, s->n - 1});
+        status = append_much(o, f, &text, false, err);
     }
-    for (size_t i = 0; !status && i < o->n_kept; i++)
+    for (size_t i = 0; !status && i < o->n_kept; i++) {
         if (o->kept[i].line)
-            status = append(o, &fresh, (struct str){o->kept[i].line, o->kept[i].n}, err);
-    if (!status && (fsync(fresh.fd) || rename(fresh.path, o->journal.path)))
-        status = fail(err, E_IO, "%s: %s", fresh.path, strerror(errno));
-    free(fresh.path);
-    if (status) {
-        if (fresh.fd >= 0)
-            close(fresh.fd);
-        return -1;
+            batch_journal_print_row(&text, (struct str){o->kept[i].line, o->kept[i].n - 1});
+        status = append_much(o, f, &text, false, err);
     }
+    status = status ? -1 : append_much(o, f, &text, true, err);
+    text_free(&text);
+    return status;
+}
+
+// Writes the journal anew.
+int output_write_journal(struct batch_output *o, struct error *err)
+{
+    char *name = malloc(strlen(o->journal.path) + TEMPORARY_SUFFIX);
+    if (!name)
+        return fail(err, E_MEMORY, "no memory for a path");
+    struct file fresh = {.path = o->journal.path, .fd = temporary_create(o->journal.path, name, 0644)};
+    int status = fresh.fd < 0 || fcntl(fresh.fd, F_SETFL, O_APPEND)
+                     ? fail(err, E_IO, "%s: %s", fresh.path, strerror(errno))
+                     : fill_journal(o, &fresh, err);
+    if (!status && (fsync(fresh.fd) || temporary_rename(name, o->journal.path)))
+        status = fail(err, E_IO, "%s: %s", fresh.path, strerror(errno));
+    if (status && fresh.fd >= 0) {
+        temporary_remove(name);
+        close(fresh.fd);
+    }
+    free(name);
+    if (status)
+        return -1;
     close(o->journal.fd);
     o->journal.fd = fresh.fd;
     o->journal.size = fresh.size;
@@ -240,11 +252,13 @@ static int write_journal(struct batch_output *o, struct error *err)
 // Removes rows that have moved to the output from the journal, once the output is synced.
 static int shrink_journal(struct batch_output *o, struct error *err)
 {
-    enum { JOURNAL_LEAST = 8 << 20 };
-    if (o->journal.size < JOURNAL_LEAST || o->journal.size < 4 * (uint64_t)o->n_waiting)
+    enum { JOURNAL_LEAST = 8 << 20, SUM_LINE = 27 }; // SUM_LINE: bytes of a checksum's line, with 7 digits of a number
+    if (o->journal.size < JOURNAL_LEAST ||
+        o->journal.size < 4 * (uint64_t)o->n_waiting + 2 * SUM_LINE * (uint64_t)o->n_sums)
         return 0;
     pthread_mutex_lock(&o->files);
-    int status = fdatasync(o->out.fd) ? fail(err, E_IO, "%s: %s", o->out.path, strerror(errno)) : write_journal(o, err);
+    int status =
+        fdatasync(o->out.fd) ? fail(err, E_IO, "%s: %s", o->out.path, strerror(errno)) : output_write_journal(o, err);
     pthread_mutex_unlock(&o->files);
     return status;
 }
@@ -275,7 +289,7 @@ static int emit(struct batch_output *o, struct error *err)
 {
     while (o->n_slots && o->slots[o->first].line) {
         struct slot *s = &o->slots[o->first];
-        if (append_row(o, s->number, (struct str){s->line, s->n}, err))
+        if (output_append_row(o, s->number, (struct str){s->line, s->n}, err))
             return -1;
         o->n_waiting -= s->n;
         free(s->line);
@@ -303,6 +317,13 @@ int batch_output_expect(struct batch_output *o, int64_t number, struct error *er
     return emit(o, err);
 }
 
+static void mark_done(struct batch_output *o, int64_t number, bool is_error)
+{
+    o->done[number] = 1;
+    o->n_done++;
+    o->n_failed += is_error;
+}
+
 static struct slot *find_slot(const struct batch_output *o, int64_t number)
 {
     int low = 0, high = o->n_slots;
@@ -313,17 +334,19 @@ static struct slot *find_slot(const struct batch_output *o, int64_t number)
     return &o->slots[(o->first + low) % o->o.window];
 }
 
-static int put_in_order(struct batch_output *o, int64_t number, struct str line, struct error *err)
+// A row whose turn it is. It is done before the rows behind it are written, so that an error of these names the right row.
+static int put_next(struct batch_output *o, int64_t number, struct str line, bool is_error, struct error *err)
 {
-    struct slot *s = find_slot(o, number);
-    bool is_next = s == &o->slots[o->first];
-    if (is_next && append_row(o, number, line, err))
+    if (output_append_row(o, number, line, err))
         return -1;
-    if (is_next) {
-        o->first = (o->first + 1) % o->o.window;
-        o->n_slots--;
-        return emit(o, err);
-    }
+    mark_done(o, number, is_error);
+    o->first = (o->first + 1) % o->o.window;
+    o->n_slots--;
+    return emit(o, err);
+}
+
+static int put_waiting(struct batch_output *o, struct slot *s, struct str line, struct error *err)
+{
     s->line = malloc(line.len);
     if (!s->line)
         return fail(err, E_MEMORY, "no memory for a row of %zu bytes that waits for its turn", line.len);
@@ -331,16 +354,21 @@ static int put_in_order(struct batch_output *o, int64_t number, struct str line,
     s->n = line.len;
     o->n_waiting += line.len;
     s->is_journaled = o->is_regular;
-    return o->is_regular ? append(o, &o->journal, line, err) : 0;
+    if (!o->is_regular)
+        return 0;
+    struct text kept = {0};
+    batch_journal_print_row(&kept, without_newline(line));
+    return append_text(o, &o->journal, &kept, err);
 }
 
 int batch_output_put(struct batch_output *o, int64_t number, struct str line, bool is_error, struct error *err)
 {
-    if (o->o.ordered ? put_in_order(o, number, line, err) : append_row(o, number, line, err))
+    struct slot *s = o->o.ordered ? find_slot(o, number) : NULL;
+    if (s && s == &o->slots[o->first])
+        return put_next(o, number, line, is_error, err);
+    if (s ? put_waiting(o, s, line, err) : output_append_row(o, number, line, err))
         return -1;
-    o->done[number] = 1;
-    o->n_done++;
-    o->n_failed += is_error;
+    mark_done(o, number, is_error);
     return 0;
 }
 
@@ -376,8 +404,9 @@ static int open_locked(struct batch_output *o, struct error *err)
 {
     for (;;) {
         struct stat ours, there;
-        if (open_file(&o->out, 0, err))
-            return -1;
+        o->out.fd = open(o->out.path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0644);
+        if (o->out.fd < 0)
+            return fail(err, E_IO, "%s: %s", o->out.path, strerror(errno));
         if (fstat(o->out.fd, &ours))
             return fail(err, E_IO, "%s: %s", o->out.path, strerror(errno));
         o->is_regular = S_ISREG(ours.st_mode);
@@ -391,140 +420,16 @@ static int open_locked(struct batch_output *o, struct error *err)
     }
 }
 
-struct loading {
-    struct batch_output *o;
-    struct arena arena;
-    bool is_journal;
-    struct row_place *sound; // rows of the output that report no error
-    size_t n_sound;
-};
-
-static int note_done(struct batch_output *o, const struct output_line *line, const char *path, struct error *err)
-{
-    if (line->number > o->o.n_records)
-        return fail(err, E_USAGE, "%s: row %lld, but the input has %lld: it is the output of another input", path,
-                    (long long)line->number, (long long)o->o.n_records);
-    if (o->done[line->number])
-        return 0;
-    o->done[line->number] = 1;
-    o->id_hash[line->number] = batch_id_hash(line->custom_id);
-    o->n_done++;
-    o->n_failed += line->is_error;
-    return 0;
-}
-
-static int take_output_row(void *arg, const struct row_place *place, const struct output_line *line, struct str text,
-                           struct error *err)
-{
-    struct loading *l = arg;
-    (void)text;
-    if (l->o->o.retry_errors && line->is_error)
-        return 0;
-    if (line->number <= l->o->o.n_records && l->o->done[line->number])
-        return fail(err, E_USAGE, "%s: row %lld is there twice", l->o->out.path, (long long)line->number);
-    if (note_done(l->o, line, l->o->out.path, err))
-        return -1;
-    l->o->ascending &= line->number > l->o->last_number;
-    l->o->last_number = line->number;
-    if (!l->o->o.retry_errors)
-        return 0;
-    struct row_place *larger = l->sound;
-    if ((l->n_sound & (l->n_sound - 1)) == 0)
-        larger = realloc(l->sound, (l->n_sound ? 2 * l->n_sound : 1) * sizeof *larger);
-    if (!larger)
-        return fail(err, E_MEMORY, "no memory for a table of rows");
-    l->sound = larger;
-    l->sound[l->n_sound++] = *place;
-    return 0;
-}
-
-static int take_journal_row(void *arg, const struct row_place *place, const struct output_line *line, struct str text,
-                            struct error *err)
-{
-    struct loading *l = arg;
-    struct batch_output *o = l->o;
-    (void)place;
-    if ((o->o.retry_errors && line->is_error) || (line->number <= o->o.n_records && o->done[line->number]))
-        return 0;
-    if (note_done(o, line, o->journal.path, err))
-        return -1;
-    struct kept *larger = realloc(o->kept, (o->n_kept + 1) * sizeof *larger);
-    char *copy = malloc(text.len + 1);
-    if (larger)
-        o->kept = larger;
-    if (!larger || !copy) {
-        free(copy);
-        return fail(err, E_MEMORY, "no memory for the rows of %s", o->journal.path);
-    }
-    memcpy(copy, text.data, text.len);
-    copy[text.len] = '\n';
-    o->kept[o->n_kept++] = (struct kept){line->number, copy, text.len + 1};
-    return 0;
-}
-
-static int cut_tail(struct file *f, uint64_t end, struct error *err)
-{
-    f->size = end;
-    return ftruncate(f->fd, (off_t)end) ? fail(err, E_IO, "%s: %s", f->path, strerror(errno)) : 0;
-}
-
-// Removes the rows that failed, by writing a new file.
-static int drop_errors(struct batch_output *o, struct loading *l, struct error *err)
-{
-    int fresh;
-    if (l->n_sound == 0)
-        return cut_tail(&o->out, 0, err);
-    if (output_write_sorted(o->out.path, &o->out.fd, l->sound, l->n_sound, &fresh, err))
-        return -1;
-    close(o->out.fd);
-    o->out.fd = fresh;
-    o->out.size = (uint64_t)lseek(fresh, 0, SEEK_END);
-    o->last_number = l->sound[l->n_sound - 1].number;
-    return 0;
-}
-
-static int by_number(const void *a, const void *b)
-{
-    const struct kept *x = a, *y = b;
-    return (x->number > y->number) - (x->number < y->number);
-}
-
-static int load(struct batch_output *o, struct error *err)
-{
-    struct loading l = {.o = o};
-    uint64_t end;
-    int status = output_scan(o->out.fd, o->out.path, 0, true, NULL, NULL, &end, take_output_row, &l, err);
-    if (!status)
-        status = cut_tail(&o->out, end, err);
-    if (!status && o->o.retry_errors)
-        status = drop_errors(o, &l, err);
-    free(l.sound);
-    if (status || open_file(&o->journal, 0, err))
-        return -1;
-    if (output_scan(o->journal.fd, o->journal.path, 0, true, NULL, NULL, &end, take_journal_row, &l, err) ||
-        cut_tail(&o->journal, end, err))
-        return -1;
-    if (o->n_kept)
-        qsort(o->kept, o->n_kept, sizeof *o->kept, by_number);
-    // unordered, no row has to wait
-    for (size_t i = 0; !o->o.ordered && i < o->n_kept; i++) {
-        if (append_row(o, o->kept[i].number, (struct str){o->kept[i].line, o->kept[i].n}, err))
-            return -1;
-        free(o->kept[i].line);
-        o->kept[i].line = NULL;
-    }
-    return o->o.retry_errors ? write_journal(o, err) : 0;
-}
-
 static int open_regular(struct batch_output *o, struct error *err)
 {
     o->journal.path = output_beside(o->out.path, ".journal");
     o->id_hash = calloc((size_t)o->o.n_records + 1, sizeof *o->id_hash);
-    if (!o->journal.path || !o->id_hash)
+    o->sum = calloc((size_t)o->o.n_records + 1, sizeof *o->sum);
+    if (!o->journal.path || !o->id_hash || !o->sum)
         return fail(err, E_MEMORY, "no memory for a table of %lld rows", (long long)o->o.n_records);
-    if (load(o, err) || output_sync_folder(o->out.path, err))
+    if (output_load(o, err) || output_sync_folder(o->out.path, err))
         return -1;
-    if (pthread_create(&o->thread, NULL, sync_loop, o))
+    if (thread_start(&o->thread, sync_loop, o))
         return fail(err, E_MEMORY, "no thread to sync %s", o->out.path);
     o->has_thread = true;
     return 0;
@@ -620,7 +525,7 @@ void batch_output_close(struct batch_output *o)
     pthread_mutex_destroy(&o->lock);
     pthread_mutex_destroy(&o->files);
     pthread_cond_destroy(&o->wake);
-    void *const parts[] = {o->out.path, o->journal.path, o->done, o->id_hash, o->slots, o->kept, o};
+    void *const parts[] = {o->out.path, o->journal.path, o->done, o->id_hash, o->sum, o->slots, o->kept, o};
     for (size_t i = 0; i < COUNT_OF(parts); i++)
         free(parts[i]);
 }

@@ -3,7 +3,10 @@
 // A row is one line, {"id":"batch_req_N",...,"error":...}, where N is the number of its record. With the output in
 // input order, a row that is done before its turn goes to a journal beside the output, OUT.journal, and from there to
 // the output when its turn comes. Unordered, it is appended at once. Both files are only appended to, in whole lines:
-// after a crash the incomplete last line of each is dropped, and the rows in either file are done.
+// after a crash the incomplete last line of each is dropped, and the rows in either file are done. The journal holds the
+// checksum of every row, which is compared when the output is opened again: a row of the output that has changed is an
+// error; a damaged row of the journal, and rows at the end of the output whose checksums were lost in a crash, are computed
+// again.
 // A thread calls fdatasync at most SYNC_MS after a row was written, so that many rows share one sync and nothing
 // waits for it. If the disk is full, the incomplete line is removed again: E_IO with "resumable at row N".
 // An output that is not a regular file (stdout, a pipe) has no journal and cannot be resumed.
@@ -13,7 +16,7 @@
 #ifndef QUERN_BATCH_OUTPUT_H
 #define QUERN_BATCH_OUTPUT_H
 
-#include "cmd/digest.h"
+#include "cmd/batch/batch_manifest.h"
 #include "kernels/text.h"
 
 enum { SYNC_MS = 250, OUTPUT_WAITING_MOST = 64 << 20 };
@@ -25,7 +28,9 @@ struct batch_output_options {
     int64_t n_records; // of the input
     bool ordered;
     bool retry_errors; // remove the rows that failed from an existing output first
-    int window;        // how many rows may wait for their turn
+    bool trusts;       // take rows of an existing output as they are, whatever their checksums
+    struct batch_shard shard;
+    int window; // how many rows may wait for their turn
 };
 
 // Opens and locks the output (a second process is refused), drops incomplete last lines, and reads which rows are
@@ -81,10 +86,14 @@ struct row_place {
 // Scans the rows of a file: appends their places to *places and adds their number to *n. An incomplete last line is
 // ignored if `drop_tail` is set, and is E_IO otherwise. *end: the offset behind the last row. E_USAGE for a line that
 // is not a row but is followed by rows.
+typedef int output_take_fn(void *arg, const struct row_place *place, const struct output_line *line, struct str text,
+                           struct error *err);
 int output_scan(int fd, const char *path, int file, bool drop_tail, struct row_place **places, size_t *n, uint64_t *end,
-                int (*take)(void *arg, const struct row_place *place, const struct output_line *line, struct str text,
-                            struct error *err),
-                void *arg, struct error *err);
+                output_take_fn *take, void *arg, struct error *err);
+// Calls `see` with every line of a file, without its newline, and the offset of its first byte, until it returns something
+// else than 0. Only the last line may not be whole.
+typedef int output_see_fn(void *arg, uint64_t at, struct str line, bool is_whole, struct error *err);
+int output_each_line(int fd, const char *path, output_see_fn *see, void *arg, struct error *err);
 // Writes the rows, sorted by number, into a new file that then replaces `path`, synced; the old file stays complete
 // until then. *fd (may be NULL) becomes the new file, locked and open for appending. E_USAGE if the path is not a
 // regular file.

@@ -5,6 +5,7 @@
 // each -p, each -n and each -pg. Memory bandwidth and multiply peak are measured before the first test and again
 // around every repetition, because on a shared machine they change within minutes.
 #include "cmd/bench/bench.h"
+#include "cmd/confine.h"
 #include "cmd/catalog.h"
 #include "cmd/input.h"
 #include "cmd/load.h"
@@ -444,7 +445,7 @@ static int take_text(struct bench *b, struct error *err)
     size_t size;
     if (!b->o->file)
         return 0;
-    if (!b->text && input_read(b->o->file, &b->text, &size, err))
+    if (!b->text && input_read(b->o->file, INPUT_TEXT, &b->text, &size, err))
         return -1;
     b->text_size = b->text_size ? b->text_size : size;
     b->tokens.n = 0;
@@ -678,6 +679,7 @@ int cmd_bench(int argc, char **argv)
     struct options o;
     if (options_parse(&o, VERB_BENCH, argc, argv, &err))
         return verb_fail(&err);
+    confine(&o);
     int status = bench(&o, &err);
     options_free(&o);
     return status ? verb_fail(&err) : E_OK;

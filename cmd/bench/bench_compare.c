@@ -147,7 +147,7 @@ int bench_against(const char *name, const struct bench_row *rows, int n, int *n_
         return -1;
     if (access(path, F_OK))
         return fail(err, E_IO, "--against %s: no run is kept there (%s); --save %s keeps one", name, path, name);
-    if (input_read(path, &data, &size, err))
+    if (input_read(path, INPUT_SAVED_RUN, &data, &size, err))
         return -1;
     struct arena arena = {0};
     const struct value_list *kept = rows_of(&arena, data, size);
@@ -191,7 +191,7 @@ static int read_output(const char *const *argv, char **data, size_t *size, struc
     close(pipes[1]);
     char path[32];
     snprintf(path, sizeof path, "/dev/fd/%d", pipes[0]);
-    int status = pid < 0 ? fail(err, E_IO, "fork: %s", strerror(errno)) : input_read(path, data, size, err);
+    int status = pid < 0 ? fail(err, E_IO, "fork: %s", strerror(errno)) : input_read(path, INPUT_PEER, data, size, err);
     close(pipes[0]);
     int ended = 0;
     if (pid > 0 && waitpid(pid, &ended, 0) == pid && ended && !status) {

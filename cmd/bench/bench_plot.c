@@ -5,6 +5,7 @@
 // bandwidth until it reaches the multiply peak.
 #include "kernels/cpu.h"
 #include "cmd/bench/bench.h"
+#include "engine/file_replace.h"
 
 #include <errno.h>
 #include <math.h>
@@ -290,6 +291,17 @@ static void svg_points(const struct plane *p, const struct bench_row *rows, int 
     }
 }
 
+static int write_picture(const char *path, struct str picture, struct error *err)
+{
+    struct file_replace f;
+    if (file_replace_output(&f, path, err))
+        return -1;
+    if (!file_replace_write(&f, picture.data, picture.len, err))
+        return file_replace_end(&f, err);
+    file_replace_abort(&f);
+    return -1;
+}
+
 int bench_plot(const char *path, const struct bench_row *rows, int n, const struct bench_ceilings *c, struct error *err)
 {
     struct plane p;
@@ -305,12 +317,8 @@ int bench_plot(const char *path, const struct bench_row *rows, int n, const stru
     svg_roof(&p, c, &out);
     svg_points(&p, rows, n, &out);
     text_print(&out, "</svg>\n");
-    FILE *f = out.failed ? NULL : fopen(path, "we");
-    bool ok = f && fwrite(out.data, 1, out.size, f) == out.size;
-    ok = (!f || fclose(f) == 0) && ok;
-    bool failed = out.failed;
+    int status = out.failed ? fail(err, E_MEMORY, "no memory for a picture")
+                            : write_picture(path, (struct str){out.data, out.size}, err);
     text_free(&out);
-    if (failed)
-        return fail(err, E_MEMORY, "no memory for a picture");
-    return ok ? 0 : fail(err, E_IO, "%s: %s", path, strerror(errno));
+    return status;
 }

@@ -3,6 +3,7 @@
 // chat goes on.
 #include "cmd/chat/chat_verb.h"
 #include "cmd/input.h"
+#include "cmd/outputs.h"
 #include "cmd/terminal/terminal.h"
 
 #include <dirent.h>
@@ -253,7 +254,7 @@ static int read_text(struct chat *c, const char *path, struct error *err)
         return fail(err, E_USAGE, "%s: not a regular file", path);
     if (!stat(path, &there) && there.st_size > READ_MAX)
         return fail(err, E_USAGE, "%s: %lld bytes, limit %d", path, (long long)there.st_size, READ_MAX);
-    if (input_read(path, &data, &size, err))
+    if (input_read(path, INPUT_ATTACHMENT, &data, &size, err))
         return -1;
     int status = memchr(data, '\0', size) ? fail(err, E_USAGE, "%s: not a text, for it holds NUL bytes", path) : 0;
     if (!status) {
@@ -295,7 +296,8 @@ static void command_save(struct chat *c, const char *arg)
 {
     struct error err;
     char *path = session_path(c, arg, &err);
-    if (!path || chat_session_save(c, path, &err))
+    if (!path || outputs_check_inputs(path, c->o, c->o->model, &err) ||
+        outputs_check_model(path, c->l.model->file, &err) || chat_session_save(c, path, &err))
         complain(c, &err);
     else
         chat_note("[%zu messages kept in %s]", c->dialogue.n, path);

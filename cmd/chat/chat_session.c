@@ -287,7 +287,7 @@ int chat_session_load(struct chat *c, const char *path, struct error *err)
     if (!stat(path, &there) && (!S_ISREG(there.st_mode) || there.st_size > FILE_MAX))
         return fail(err, E_USAGE, "%s: not a session of quern: no regular file of less than %d MiB", path,
                     FILE_MAX >> 20);
-    if (input_read(path, &data, &size, err))
+    if (input_read(path, INPUT_SESSION, &data, &size, err))
         return -1;
     int status = take_session(c, (struct str){data, size}, err);
     free(data);

@@ -1,5 +1,6 @@
 // quern chat: a dialogue with a model, on a terminal or in a pipe.
 #include "cmd/chat/chat_verb.h"
+#include "cmd/confine.h"
 #include "cmd/input.h"
 #include "cmd/template_choice.h"
 #include "cmd/terminal/terminal.h"
@@ -265,7 +266,7 @@ static int first_message(const struct options *o, char **data, struct str *text,
     *text = (struct str){0};
     if (!o->prompt && !o->file && !o->args.n)
         return 0;
-    if (input_take(o, "first message", data, text, err))
+    if (input_take(o, INPUT_FIRST_MESSAGE, data, text, err))
         return -1;
     if (*data && text->len && text->data[text->len - 1] == '\n')
         text->len--;
@@ -388,11 +389,14 @@ int cmd_chat(int argc, char **argv)
     struct options o;
     if (options_parse(&o, VERB_CHAT, argc, argv, &err))
         return verb_fail(&err);
+    confine(&o);
     struct chat c = {.o = &o};
     int status = chat(&c, &err);
     options_free(&o);
     if (status && err.code == E_INTERRUPTED)
         return E_INTERRUPTED;
+    if (!status && c.view.error.code) // reported where it was met
+        return (int)c.view.error.code;
     if (!status && c.fatal)
         return (int)c.fatal;
     return status ? verb_fail(&err) : c.failed && !c.console.typed ? E_ITEMS : E_OK;

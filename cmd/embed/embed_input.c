@@ -109,7 +109,7 @@ int embed_texts_read(struct embed_texts *t, const struct options *o, struct erro
     if (t->n)
         return 0;
     struct str text = {"", 0};
-    if (input_take(o, "text", &t->data, &text, err) || add_lines(t, o, text, err))
+    if (input_take(o, INPUT_TEXT, &t->data, &text, err) || add_lines(t, o, text, err))
         return -1;
     return t->n ? 0 : fail(err, E_USAGE, "there is no text to embed");
 }

@@ -169,11 +169,9 @@ int embed_write(const struct embed_result *r, const struct options *o, struct er
     struct sink s = {.to_file = o->out && strcmp(o->out, "-")};
     if (!s.to_file && form_of(o) >= FORM_NPY && terminal_is_tty(STDOUT_FILENO))
         return fail(err, E_USAGE, "numbers in bytes are not for a terminal; -o FILE takes them");
-    if (s.to_file && file_replace_begin(&s.file, o->out, err))
+    if (s.to_file && file_replace_output(&s.file, o->out, err))
         return -1;
     int status = write_form(&s, r, form_of(o), err);
-    if (s.to_file && !status)
-        file_replace_share(&s.file);
     if (s.to_file && !status)
         status = file_replace_end(&s.file, err);
     if (s.to_file && status)

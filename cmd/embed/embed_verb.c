@@ -1,5 +1,6 @@
 // quern embed: makes vectors of texts, or scores of texts for a question.
 #include "cmd/embed/embed.h"
+#include "cmd/confine.h"
 #include "cmd/terminal/terminal.h"
 
 #include <stdlib.h>
@@ -107,6 +108,7 @@ int cmd_embed(int argc, char **argv)
     struct embed_texts t = {0};
     if (options_parse(&o, VERB_EMBED, argc, argv, &err))
         return verb_fail(&err);
+    confine(&o);
     int status = embed_texts_read(&t, &o, &err);
     if (!status)
         status = embed_texts(&l, &t, &o, &err);

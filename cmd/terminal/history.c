@@ -160,7 +160,7 @@ static void compact(struct history *h)
     int fd = open_locked(h->path);
     if (fd < 0)
         return;
-    if (!input_read(h->path, &data, &size, &err) && !take_lines(&now, (struct str){data, size}, &err))
+    if (!input_read(h->path, INPUT_HISTORY, &data, &size, &err) && !take_lines(&now, (struct str){data, size}, &err))
         replace_file(&now);
     free(data);
     now.path = NULL;
@@ -183,7 +183,7 @@ int history_open(struct history *h, const char *path, struct error *err)
     size_t size;
     if (!S_ISREG(there.st_mode))
         return fail(err, E_IO, "%s: not a regular file", path);
-    if (input_read(path, &data, &size, err))
+    if (input_read(path, INPUT_HISTORY, &data, &size, err))
         return -1;
     int status = take_lines(h, (struct str){data, size}, err);
     if (!status && count_lines((struct str){data, size}) > 2 * HISTORY_MAX)

@@ -5,8 +5,8 @@
 #include "cmd/terminal/display.h"
 #include "cmd/terminal/terminal.h"
 #include "engine/clock.h"
+#include "kernels/thread_start.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <time.h>
 #include <unistd.h>
@@ -144,21 +144,16 @@ static void *keep_drawing(void *arg)
     return NULL;
 }
 
-// Starts the thread, with all signals blocked: they are for the main thread. If no thread can be started, nothing is
-// shown.
+// If no thread can be started, nothing is shown.
 static void start_drawing(struct progress_wait *w)
 {
     pthread_condattr_t clock;
-    sigset_t all, before;
     pthread_condattr_init(&clock);
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->changed, &clock);
     pthread_condattr_destroy(&clock);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    w->on = pthread_create(&w->thread, NULL, keep_drawing, w) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    w->on = thread_start(&w->thread, keep_drawing, w) == 0;
 }
 
 void progress_wait_begin(struct progress_wait *w, const char *what)

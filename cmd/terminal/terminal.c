@@ -1,8 +1,10 @@
 // Signal handlers set atomic flags and write to a pipe that wakes whoever polls; those that end or stop the process
-// restore the terminal's modes first. A bus error within a mapped model file is reported as a changed file. The
-// writers, the filter of untrusted text and the JSON strings come after that.
+// restore the terminal's modes first, and those that end it remove temporary files. A bus error within a mapped file is
+// reported as a changed file. The writers, the filter of untrusted text and the JSON strings come after that.
 #include "cmd/terminal/terminal.h"
 #include "cmd/terminal/display.h"
+#include "gguf/mapped.h"
+#include "gguf/temporary.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,12 +26,6 @@ static int wake_pipe[2] = {-1, -1};
 static atomic_bool saved;
 static atomic_int mode_now = MODE_COOKED;
 static struct termios modes[3];
-
-enum { MAPPINGS_MAX = 64 };
-static struct {
-    const char *from, *to, *path;
-} mappings[MAPPINGS_MAX];
-static atomic_int n_mappings;
 
 // --- signals ---
 
@@ -66,15 +62,20 @@ static void restore(void)
         say("\033[?2004l");
 }
 
+_Noreturn void terminal_end(int status)
+{
+    temporary_remove_all();
+    restore();
+    _exit(status);
+}
+
 static void on_interrupt(int number)
 {
     int cause = errno;
     if (number != SIGINT)
         atomic_store(&terminal_terminated, true);
-    if (atomic_load(&phase) == PHASE_LOADING || atomic_exchange(&terminal_interrupted, true)) {
-        restore();
-        _exit(E_INTERRUPTED);
-    }
+    if (atomic_load(&phase) == PHASE_LOADING || atomic_exchange(&terminal_interrupted, true))
+        terminal_end(E_INTERRUPTED);
     wake();
     errno = cause;
 }
@@ -88,9 +89,11 @@ static void on_resize(int number)
     errno = cause;
 }
 
-// Restores the terminal before a signal ends the process in the default way.
+// Removes temporary files and restores the terminal before a signal ends the process in the default way: the signal, raised
+// again, is delivered when this handler returns.
 static void on_crash(int number)
 {
+    temporary_remove_all();
     restore();
     signal(number, SIG_DFL);
     raise(number);
@@ -117,34 +120,66 @@ static void say_path(const char *path)
     }
 }
 
+// Several threads may meet the lost pages of a file at once: the first one speaks and ends the process.
 static void on_bus_error(int number, siginfo_t *info, void *context)
 {
+    static atomic_flag is_told = ATOMIC_FLAG_INIT;
     (void)context;
-    const char *at = info->si_addr;
     // a fault has a code above 0; a signal sent by a process carries no address
-    for (int i = 0; info->si_code > 0 && i < atomic_load(&n_mappings); i++) {
-        if (at < mappings[i].from || at >= mappings[i].to)
-            continue;
-        say("quern: ");
-        say_path(mappings[i].path);
-        say(": model file changed while it was in use; run again with the whole file\n");
-        restore();
-        _exit(E_IO);
+    const char *path = info->si_code > 0 ? mapped_find(info->si_addr) : NULL;
+    if (!path) {
+        on_crash(number);
+        return;
     }
-    restore();
-    signal(number, SIG_DFL);
-    raise(number); // delivered when this handler returns
+    while (atomic_flag_test_and_set(&is_told))
+        pause();
+    if (atomic_exchange(&has_bar, false))
+        say("\r\033[K");
+    say("quern: ");
+    say_path(path);
+    say(": model file changed while it was in use; run again with the whole file\n");
+    terminal_end(E_IO);
+}
+
+void terminal_on_interrupt(void (*handler)(int number))
+{
+    struct sigaction action = {.sa_handler = handler}, before;
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    if (!sigaction(SIGHUP, NULL, &before) && before.sa_handler != SIG_IGN)
+        sigaction(SIGHUP, &action, NULL);
+}
+
+// Handles what ends the process by default, unless somebody else does already, as a sanitizer does.
+static void watch_ends(void)
+{
+    static const int ends[] = {SIGSEGV, SIGILL,  SIGFPE,  SIGABRT, SIGQUIT,   SIGSYS, SIGTRAP,
+                               SIGXCPU, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF};
+    struct sigaction end = {.sa_handler = on_crash}, before;
+    for (size_t i = 0; i < COUNT_OF(ends); i++)
+        if (!sigaction(ends[i], NULL, &before) && before.sa_handler == SIG_DFL)
+            sigaction(ends[i], &end, NULL);
+}
+
+// Occupies the descriptors of stdin, stdout and stderr if they are closed, or a file opened later would get such a number
+// and be written to as if it were stderr. Their modes make every use of them the error that it is.
+static void occupy_standard(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF &&
+            open("/dev/null", (fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) | O_NOCTTY) != fd)
+            _exit(E_IO);
 }
 
 void terminal_start(void)
 {
-    struct sigaction interrupt = {.sa_handler = on_interrupt},
-                     bus = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO};
-    struct sigaction ignore = {.sa_handler = SIG_IGN};
-    sigaction(SIGINT, &interrupt, NULL);
-    sigaction(SIGTERM, &interrupt, NULL);
+    occupy_standard();
+    struct sigaction bus = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO}, ignore = {.sa_handler = SIG_IGN};
+    terminal_on_interrupt(on_interrupt);
+    watch_ends();
     sigaction(SIGBUS, &bus, NULL);
     sigaction(SIGPIPE, &ignore, NULL);
+    sigaction(SIGXFSZ, &ignore, NULL);
 }
 
 void terminal_set_phase(enum terminal_phase now)
@@ -152,28 +187,12 @@ void terminal_set_phase(enum terminal_phase now)
     atomic_store(&phase, (int)now);
 }
 
-void terminal_watch_mapping(const void *from, const void *to, const char *path)
-{
-    // faults concern whole pages, and the last page extends past the last tensor
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    int n = atomic_load(&n_mappings);
-    if (n == MAPPINGS_MAX)
-        return;
-    mappings[n].from = from;
-    mappings[n].to = (const char *)to + page;
-    mappings[n].path = path;
-    atomic_store(&n_mappings, n + 1);
-}
-
 // --- a terminal with somebody typing ---
 
 // Ignores SIGTTOU, which would stop a background process that sets modes.
 static void watch_terminal(void)
 {
-    static const int crashes[] = {SIGSEGV, SIGILL, SIGFPE, SIGABRT, SIGQUIT};
-    struct sigaction crash = {.sa_handler = on_crash}, stop = {.sa_handler = on_stop, .sa_flags = SA_RESTART};
-    for (size_t i = 0; i < COUNT_OF(crashes); i++)
-        sigaction(crashes[i], &crash, NULL);
+    struct sigaction stop = {.sa_handler = on_stop, .sa_flags = SA_RESTART};
     sigaction(SIGTSTP, &stop, NULL);
     atexit(restore);
 }
@@ -225,9 +244,8 @@ int terminal_wake_fd(void)
         return wake_pipe[0];
     if (pipe2(wake_pipe, O_CLOEXEC | O_NONBLOCK))
         return -1;
-    struct sigaction resize = {.sa_handler = on_resize, .sa_flags = SA_RESTART}, hang_up = {.sa_handler = on_interrupt};
+    struct sigaction resize = {.sa_handler = on_resize, .sa_flags = SA_RESTART};
     sigaction(SIGWINCH, &resize, NULL);
-    sigaction(SIGHUP, &hang_up, NULL);
     return wake_pipe[0];
 }
 

@@ -11,9 +11,9 @@
 
 #include <stdatomic.h>
 
-// Set by the first Ctrl-C or SIGTERM; the second one ends the process with status 130.
+// Set by the first Ctrl-C, SIGTERM or SIGHUP; the second one ends the process with status 130.
 extern atomic_bool terminal_interrupted;
-// Set by SIGTERM and, after terminal_wake_fd has been called, by SIGHUP: the program must end.
+// Set by SIGTERM and SIGHUP: the program must end.
 extern atomic_bool terminal_terminated;
 // Set when the size of the window has changed.
 extern atomic_bool terminal_resized;
@@ -22,11 +22,16 @@ enum terminal_phase {
     PHASE_LOADING,   // nothing is half done: Ctrl-C ends the process at once with status 130
     PHASE_ANSWERING, // Ctrl-C sets terminal_interrupted
 };
-void terminal_start(void); // installs handlers for SIGINT, SIGTERM, SIGBUS, and ignores SIGPIPE
+// Occupies closed standard descriptors, and installs the handlers of signals. Those that end the process by default remove the temporary files (gguf/temporary.h)
+// and restore the terminal first. A bus error in a mapped file (gguf/mapped.h), in whatever thread, means that the file was
+// truncated while it was in use, and ends the process with status 5; any other one is raised again. SIGPIPE and SIGXFSZ are
+// ignored, so that a closed pipe and a limit of file sizes are errors of writing. SIGHUP stays ignored if it was (nohup).
+void terminal_start(void);
+// Makes SIGINT, SIGTERM and, unless it is ignored, SIGHUP call this handler.
+void terminal_on_interrupt(void (*handler)(int number));
+// Ends the process as a second Ctrl-C does, with this status. May be called from a signal handler.
+_Noreturn void terminal_end(int status);
 void terminal_set_phase(enum terminal_phase phase);
-// Watches a mapped model file: a fault in this range means that the file was truncated while it was mapped, and ends
-// the process with status 5. The path must stay valid. At most 64 ranges are watched.
-void terminal_watch_mapping(const void *from, const void *to, const char *path);
 
 // --- a terminal with somebody typing ---
 

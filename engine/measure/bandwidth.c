@@ -2,6 +2,7 @@
 // pages where the system provides them, and every page is written first. The result is the fastest of 8 passes.
 #include "engine/measure/bandwidth.h"
 #include "engine/clock.h"
+#include "kernels/thread_start.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -50,7 +51,7 @@ static double read_all(struct reading *r, pthread_t *threads, int n)
     int started = 1;
     double start = clock_ms();
     atomic_store(&r->next, 0);
-    while (started < n && !pthread_create(&threads[started], NULL, read_blocks, r))
+    while (started < n && !thread_start(&threads[started], read_blocks, r))
         started++;
     read_blocks(r);
     for (int i = 1; i < started; i++)

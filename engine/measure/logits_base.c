@@ -2,14 +2,13 @@
 // length of the text except for its tokens. A reader checks every field of the head and the size of the file before
 // it allocates.
 #include "engine/measure/logits_base.h"
+#include "engine/file_replace.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 static const char magic[8] = "QUERNKL1";
 
@@ -18,8 +17,10 @@ static const char *const field_names[FIELDS] = {"n_vocab",  "n_window",  "step",
                                                 "n_scored", "n_windows", "bos",  "n_tokens"};
 
 struct logits_base {
-    FILE *file;
-    char *path, *temporary; // temporary: the name while the file is written, else NULL
+    FILE *file; // the stream of `whole` while the file is written
+    struct file_replace whole;
+    bool is_written;
+    char *path;
     struct text_windows windows;
     int32_t *tokens;
     size_t n_tokens;
@@ -49,11 +50,10 @@ void logits_base_close(struct logits_base *b)
 {
     if (!b)
         return;
-    if (b->file)
+    if (b->is_written)
+        file_replace_abort(&b->whole);
+    else if (b->file)
         fclose(b->file);
-    if (b->temporary)
-        unlink(b->temporary);
-    free(b->temporary);
     free(b->path);
     free(b->tokens);
     free(b->row);
@@ -67,27 +67,13 @@ static int put(struct logits_base *b, const void *data, size_t n, struct error *
     return fwrite(data, 1, n, b->file) == n ? 0 : io_error(b, err);
 }
 
-// Opens a temporary file in the same folder. logits_base_finish renames it when it is complete.
+// Opens a temporary file, which logits_base_finish renames when it is complete.
 static int open_temporary(struct logits_base *b, struct error *err)
 {
-    if (check_replaceable(b->path, err))
+    if (check_replaceable(b->path, err) || file_replace_output(&b->whole, b->path, err))
         return -1;
-    if (asprintf(&b->temporary, "%s.XXXXXX", b->path) < 0) {
-        b->temporary = NULL;
-        return fail(err, E_MEMORY, "no memory for a name");
-    }
-    int fd = mkostemp(b->temporary, O_CLOEXEC);
-    if (fd < 0) {
-        free(b->temporary);
-        b->temporary = NULL;
-        return io_error(b, err);
-    }
-    fchmod(fd, 0644);
-    if (!(b->file = fdopen(fd, "w"))) {
-        close(fd);
-        return io_error(b, err);
-    }
-    return 0;
+    b->is_written = true;
+    return (b->file = file_replace_stream(&b->whole, err)) ? 0 : -1;
 }
 
 int logits_base_create(struct logits_base **out, const char *path, const struct text_windows *w, size_t n_tokens,
@@ -120,12 +106,8 @@ int logits_base_finish(struct logits_base *b, struct error *err)
     int status = 0;
     if (b->at != b->n_rows)
         status = fail(err, E_IO, "%s: %lld rows of %lld were written", b->path, (long long)b->at, (long long)b->n_rows);
-    if (!status && (fflush(b->file) || fsync(fileno(b->file)) || rename(b->temporary, b->path)))
-        status = io_error(b, err);
-    if (!status) {
-        free(b->temporary);
-        b->temporary = NULL;
-    }
+    if (!status)
+        status = file_replace_end(&b->whole, err);
     logits_base_close(b);
     return status;
 }

@@ -1,10 +1,10 @@
 // The pool of threads, and how they wait: they spin first, then sleep on a futex.
 #include "kernels/cpu/pool.h"
+#include "kernels/thread_start.h"
 
 #include <errno.h>
 #include <linux/futex.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
@@ -158,18 +158,13 @@ void pool_run(struct pool *p, void (*function)(void *ctx, int thread), void *ctx
     work(&p->members[0]);
 }
 
-// Starts the threads. They block all signals, so that the main thread handles them.
 static int start_members(struct pool *p, struct error *err)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     int rc = 0;
     while (p->started < p->n - 1 && rc == 0) {
-        rc = pthread_create(&p->threads[p->started], NULL, member_main, &p->members[p->started + 1]);
+        rc = thread_start(&p->threads[p->started], member_main, &p->members[p->started + 1]);
         p->started += rc == 0;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     return rc ? fail(err, E_MEMORY, "cannot start thread %d of %d: %s", p->started + 2, p->n, strerror(rc)) : 0;
 }
 

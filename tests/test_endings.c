@@ -1,0 +1,219 @@
+// Tests that quern ends well whatever ends it: a model file that is cut while it is used, signals, a limit of file sizes.
+// The exit status is the promised one, the message says what happened, no temporary file is left, and what was there before
+// is whole.
+#include "tests/batch_rig.h"
+
+#include <glob.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <time.h>
+
+TestSuite(endings, .init = rig_open, .fini = rig_close, .timeout = 240);
+
+// What is run. Its output "out" holds "old" before; it is under way once its temporary file is there, or bytes on stdout.
+struct job {
+    const char *what;
+    const char *argv[20];
+    bool streams; // it writes to stdout, and makes no file
+};
+static const struct job jobs[] = {
+    {"run", {"run", "-m", "cut.gguf", "--device", "cpu", "-t", "4", "--ignore-eos", "-n", "4000", "-p", "a"}, true},
+    {"tap",
+     {"run", "-m", "cut.gguf", "--device", "cpu", "-t", "2", "--ignore-eos", "-n", "4000", "-p", "a", "--tap",
+      "blk.0.attn_q=out"},
+     false},
+    {"logits", {"logits", "-m", "cut.gguf", "--device", "cpu", "-t", "4", "--ids", "ids", "-o", "out"}, false},
+    {"kl-base",
+     {"perplexity", "-m", "cut.gguf", "--device", "cpu", "-t", "2", "-c", "64", "-f", "text", "--kl-base", "out"},
+     false},
+    {"quantize", {"quantize", "cut.gguf", "out", "IQ3_S", "--allow-requantize", "-t", "2"}, false},
+};
+
+static bool is_there(const char *pattern)
+{
+    glob_t found;
+    const bool yes = !glob(pattern, 0, NULL, &found);
+    globfree(&found);
+    return yes;
+}
+
+static pid_t start(const struct job *job, rlim_t file_size)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        const char *argv[21] = {"quern"};
+        memcpy(argv + 1, job->argv, sizeof job->argv);
+        cr_assert(freopen("err", "w", stderr) && freopen("stdout", "w", stdout));
+        signal(SIGXFSZ, SIG_DFL);
+        if (file_size)
+            setrlimit(RLIMIT_FSIZE, &(struct rlimit){file_size, file_size});
+        execv(getenv("QUERN_BIN"), (char *const *)(uintptr_t)argv);
+        _exit(99);
+    }
+    return pid;
+}
+
+// Waits until the job is under way. False if it was over before that.
+static bool wait_until_under_way(const struct job *job, pid_t pid, int *status)
+{
+    for (int i = 0; i < 20000; i++) {
+        struct stat st;
+        if (job->streams ? !stat("stdout", &st) && st.st_size > 0 : is_there("out.*.tmp"))
+            return true;
+        if (waitpid(pid, status, WNOHANG) == pid)
+            return false;
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    return true;
+}
+
+static void prepare(void)
+{
+    FILE *f = fopen("text", "w");
+    cr_assert(f);
+    for (int i = 0; i < 3000; i++)
+        fprintf(f, "%d ", i);
+    fclose(f);
+    struct synth_options o = {.preset = "llama-tiny", .mix = "F32", .n_vocab = 2000, .seed = 3};
+    struct error err;
+    cr_assert_eq(synth_model_write(&o, "whole.gguf", &err), 0, "%s", err.text);
+    cr_assert_eq(shell("cp whole.gguf cut.gguf && $Q tokenize -m whole.gguf -f text -o ids"), 0);
+}
+
+static void clear(void)
+{
+    unlink("stdout");
+    write_text("out", "old");
+    cr_assert_eq(shell("cp whole.gguf cut.gguf"), 0);
+}
+
+static void expect_clean(const struct job *job, const char *how)
+{
+    cr_expect(!is_there("*.tmp"), "%s, %s: a temporary file is left", job->what, how);
+    char *text = read_text("out");
+    cr_expect_str_eq(text, "old", "%s, %s: the old output is gone", job->what, how);
+    free(text);
+}
+
+// In each try the file is cut at another place, sometimes within the first pages of the tensors.
+Test(endings, a_model_file_that_is_cut_is_said_in_whichever_thread_it_is_met)
+{
+    enum { TRIES = 6 };
+    struct stat st;
+    prepare();
+    cr_assert_eq(stat("whole.gguf", &st), 0);
+    for (size_t i = 0; i < COUNT_OF(jobs); i++)
+        for (int k = 0; k < TRIES; k++) {
+            int status;
+            clear();
+            pid_t pid = start(&jobs[i], 0);
+            cr_assert(wait_until_under_way(&jobs[i], pid, &status), "%s was over too soon", jobs[i].what);
+            cr_assert_eq(truncate("cut.gguf", 4096 + st.st_size / 2 * k / TRIES), 0);
+            cr_assert_eq(waitpid(pid, &status, 0), pid);
+            cr_assert_eq(rig_status(status), 5, "%s: %d", jobs[i].what, rig_status(status));
+            expect_says("err", "cut.gguf: model file changed");
+            expect_clean(&jobs[i], "cut");
+        }
+}
+
+// A signal that ends the process by default still does, but leaves no file; those that interrupt have their own status.
+Test(endings, every_signal_removes_what_is_not_whole)
+{
+    static const struct {
+        int number, status;
+    } signals[] = {{SIGINT, 130},
+                   {SIGTERM, 130},
+                   {SIGHUP, 130},
+                   {SIGQUIT, 128 + SIGQUIT},
+                   {SIGABRT, 128 + SIGABRT},
+                   {SIGUSR1, 138},
+                   {SIGXCPU, 152},
+                   {SIGALRM, 142},
+                   {SIGBUS, 135}};
+    prepare();
+    for (size_t i = 0; i < COUNT_OF(jobs); i++)
+        for (size_t k = 0; k < COUNT_OF(signals); k++) {
+            int status;
+            clear();
+            pid_t pid = start(&jobs[i], 0);
+            cr_assert(wait_until_under_way(&jobs[i], pid, &status), "%s was over too soon", jobs[i].what);
+            kill(pid, signals[k].number);
+            cr_assert_eq(waitpid(pid, &status, 0), pid);
+            // the rows of a tap are whole whenever they end
+            const bool kept = !strcmp(jobs[i].what, "tap") && signals[k].status == 130;
+            cr_expect_eq(rig_status(status), signals[k].status, "%s, signal %d: %d", jobs[i].what, signals[k].number,
+                         rig_status(status));
+            if (!kept)
+                expect_clean(&jobs[i], strsignal(signals[k].number));
+        }
+}
+
+Test(endings, nohup_is_obeyed)
+{
+    prepare();
+    cr_assert_eq(shell("trap '' HUP; $Q run -m cut.gguf --ignore-eos -n 300 -p a >stdout & p=$!; "
+                       "while [ ! -s stdout ]; do sleep 0.01; done; kill -HUP $p; wait $p"),
+                 0);
+}
+
+// The file system is full at another byte each time; RLIMIT_FSIZE is a full disk for one process.
+Test(endings, a_limit_of_file_sizes_is_a_full_disk)
+{
+    static const char *const commands[] = {
+        "logits -m cut.gguf --ids ids -o out",
+        "perplexity -m cut.gguf -c 64 -f text --kl-base out",
+        "quantize cut.gguf out Q8_0",
+        "imatrix -m cut.gguf -c 64 --chunks 2 -f text -o out",
+        "run -m cut.gguf -n 200 --ignore-eos -p a --tap blk.0.attn_q=out",
+        "tokenize -m cut.gguf -f text -o out",
+        "embed -m cut.gguf hello there -o out",
+        "embed -m cut.gguf hello there -o out --embd-output-format raw",
+        "bench -m cut.gguf -p 8 -n 0 -r 1 --save ./out",
+        "bench -m cut.gguf -p 8 -n 0 -r 1 --plot out",
+    };
+    const struct job none = {"any", {NULL}, false};
+    prepare();
+    for (size_t i = 0; i < COUNT_OF(commands); i++) {
+        clear();
+        // prlimit counts bytes, ulimit blocks of 1 KiB
+        cr_expect_eq(shell("ulimit -f 1; $Q %s >/dev/null", commands[i]), 5, "%s", commands[i]);
+        expect_says("err", "File too large");
+        expect_clean(&none, commands[i]);
+    }
+}
+
+Test(endings, rows_of_a_batch_end_with_a_limit_too)
+{
+    write_rows("in", 40);
+    cr_assert_eq(shell("ulimit -f 4; $Q batch in -o out --format jsonl"), 5);
+    expect_says("err", "resumable at row");
+    cr_expect(!is_there("*.tmp"));
+    cr_assert_eq(shell("$Q batch in -o out --format jsonl"), 1);
+    cr_assert_eq(shell("$Q batch in -o whole --format jsonl"), 1);
+    cr_expect(same_files("out", "whole"));
+}
+
+// A file that is opened while a standard descriptor is closed must not get its number: notes would go into it.
+Test(endings, closed_standard_descriptors_are_not_taken_by_files)
+{
+    static const char *const closed[] = {"2>&-", ">&-", "<&-", ">&- 2>&-", "<&- >&- 2>&-"};
+    write_rows("in", 6);
+    cr_assert_eq(shell("$Q batch in -o whole --format jsonl"), 0);
+    for (size_t i = 0; i < COUNT_OF(closed); i++) {
+        cr_assert_eq(shell("rm -f out out.*; $Q batch in -o out --format jsonl -v %s", closed[i]), 0, "%s", closed[i]);
+        cr_expect(same_files("out", "whole"), "%s", closed[i]);
+    }
+    cr_expect_eq(shell("$Q run -p a -n 3 >&-"), 5);
+    cr_expect_eq(shell("$Q run -n 3 <&-"), 5);
+}
+
+// A chat whose answers nobody reads.
+Test(endings, a_chat_without_a_reader_ends_with_5)
+{
+    cr_expect_eq(shell("echo hello | $Q chat -n 3 >&-"), 5);
+    cr_expect_eq(shell("echo hello | $Q chat -n 3 >/dev/full"), 5);
+    expect_says("err", "stdout: No space left on device");
+    cr_expect_eq(shell("((echo hello; sleep 0.5; echo again) | $Q chat -n 3; echo $? >status) | head -c 1 >said; "
+                       "exit $(cat status)"),
+                 5);
+}
