@@ -195,23 +195,25 @@ WRAP(int, pthread_create, (pthread_t * thread, const pthread_attr_t *how, void *
 // --- verbs ---
 
 enum { LEAK = 90 };
-#ifndef BATCH_STEP
-#define BATCH_STEP 9 // of the allocations of a batch, one in so many fails
+#ifndef MEMORY_STEP
+#define MEMORY_STEP 9 // of the allocations, one in so many fails
 #endif
 
 struct job {
-    const char *argv[14];
+    const char *argv[18];
     int (*verb)(int argc, char **argv);
     bool resumes; // the output is gone on with, and whole in the end
 };
 static const struct job quantize = {
     {"quantize", "m.gguf", "out", "Q4_0", "--allow-requantize", "-t", "2"}, cmd_quantize, false};
-static const struct job batch = {
-    {"batch", "in", "-o", "out", "--format", "jsonl", "-np", "3", "-t", "2", "--device", "cpu"}, cmd_batch, true};
-static const struct job again = {
-    {"batch", "in", "-o", "out", "--format", "jsonl", "-np", "3", "-t", "2", "--device", "cpu", "--retry-errors"},
-    cmd_batch,
-    true};
+static const struct job batch = {{"batch", "in", "-o", "out", "--format", "jsonl", "-np", "3", "-t", "2", "--device",
+                                  "cpu", "-c", "256", "-ub", "32"},
+                                 cmd_batch,
+                                 true};
+static const struct job again = {{"batch", "in", "-o", "out", "--format", "jsonl", "-np", "3", "-t", "2", "--device",
+                                  "cpu", "-c", "256", "-ub", "32", "--retry-errors"},
+                                 cmd_batch,
+                                 true};
 static const struct job logits = {
     {"logits", "--ids", "ids", "-o", "out", "-t", "2", "--device", "cpu"}, cmd_logits, false};
 
@@ -227,7 +229,7 @@ static int open_descriptors(void)
 
 static int run_verb(const struct job *job)
 {
-    char *argv[15];
+    char *argv[19];
     int argc = 0;
     for (; job->argv[argc]; argc++)
         argv[argc] = (char *)(uintptr_t)job->argv[argc];
@@ -353,15 +355,15 @@ static void fail_all(const struct job *job, long memory_step)
 
 Test(call_faults, quantizing_survives_every_failed_call)
 {
-    fail_all(&quantize, 1);
+    fail_all(&quantize, MEMORY_STEP);
 }
 
 Test(call_faults, a_batch_survives_every_failed_call)
 {
-    fail_all(&batch, BATCH_STEP);
+    fail_all(&batch, MEMORY_STEP);
 }
 
 Test(call_faults, logits_survive_every_failed_call)
 {
-    fail_all(&logits, 1);
+    fail_all(&logits, MEMORY_STEP);
 }
