@@ -5,6 +5,7 @@
 #include <cjson/cJSON.h>
 #include <criterion/criterion.h>
 #include <fcntl.h>
+#include <sys/wait.h>
 
 struct output {
     int status;
@@ -37,16 +38,20 @@ static void run_inspect(struct output *o, const char *recipe, const char *a, con
     cr_assert(out && err);
     fflush(stdout);
     fflush(stderr);
-    int old_out = dup(1), old_err = dup(2);
-    dup2(fileno(out), 1);
-    dup2(fileno(err), 2);
-    o->status = cmd_inspect(argc, argv);
-    fflush(stdout);
-    fflush(stderr);
-    dup2(old_out, 1);
-    dup2(old_err, 2);
-    close(old_out);
-    close(old_err);
+    // in a child, for the verb confines its process
+    const pid_t pid = fork();
+    if (pid == 0) {
+        dup2(fileno(out), 1);
+        dup2(fileno(err), 2);
+        const int status = cmd_inspect(argc, argv);
+        fflush(stdout);
+        fflush(stderr);
+        _exit(status);
+    }
+    int status;
+    cr_assert_eq(waitpid(pid, &status, 0), pid);
+    cr_assert(WIFEXITED(status));
+    o->status = WEXITSTATUS(status);
     capture(out, o->out, sizeof o->out);
     capture(err, o->err, sizeof o->err);
     for (int i = 0; i < argc; i++)

@@ -160,6 +160,17 @@ Test(outputs, what_is_no_file_may_be_both)
     cr_assert_eq(shell("$Q batch /dev/null -o /dev/null --format lines"), 0);
 }
 
+// What /save names may be the very file that /read has read, or any other.
+Test(outputs, save_replaces_sessions_alone)
+{
+    write_text("notes.json", "my notes\n");
+    write_text("in", "/read notes.json\n/save notes.json\n/save new.json\n/save new.json\n");
+    cr_assert_eq(shell("cp notes.json before; $Q chat <in >said"), 1);
+    expect_says("err", "notes.json: holds something else than a session, and is not replaced; name another file");
+    cr_assert(same_files("before", "notes.json"));
+    expect_says("new.json", "quern-session");
+}
+
 // The cache of a session has a name that is made from the session's, and something else may have it.
 Test(outputs, a_cache_that_is_something_else_stays)
 {

@@ -9,6 +9,7 @@
 #include "engine/json.h"
 #include "engine/snapshot.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -152,10 +153,28 @@ static void load_cache(struct chat *c, const char *path)
     free(cache);
 }
 
+// A file that is there and holds something else than a session is not replaced: /save takes any name. The file of --session
+// was read when the chat began.
+static int check_own(const struct chat *c, const char *path, struct error *err)
+{
+    enum { HEAD = 4096 }; // bytes in which a session says what it is
+    char head[HEAD];
+    if (c->session_path && !strcmp(path, c->session_path))
+        return 0;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    const ssize_t n = fd < 0 ? 0 : read(fd, head, sizeof head);
+    if (fd >= 0)
+        close(fd);
+    if (n > 0 && !memmem(head, (size_t)n, format_name, sizeof format_name - 1))
+        return fail(err, E_USAGE, "%s: holds something else than a session, and is not replaced; name another file",
+                    path);
+    return 0;
+}
+
 int chat_session_save(struct chat *c, const char *path, struct error *err)
 {
     struct text text = {0};
-    int status = print_session(c, &text, err) ? -1 : write_file(path, &text, err);
+    int status = check_own(c, path, err) || print_session(c, &text, err) ? -1 : write_file(path, &text, err);
     text_free(&text);
     if (!status && c->o->cache)
         save_cache(c, path);
