@@ -2,6 +2,7 @@
 // to a temporary file and renamed, so that a reader sees a complete entry or none. An entry damaged by a crash or a
 // bad disk is detected by its size and checksum, and is not used.
 #include "kernels/ptx/driver_internal.h"
+#include "gguf/temporary.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -154,19 +155,21 @@ static void make_folder(const char *folder)
 // Replaces the file `path` of a folder by one that holds two runs of bytes, one after the other.
 static bool replace(const char *folder, const char *path, struct str head, struct str rest)
 {
-    char temporary[PATH_SIZE];
-    if (snprintf(temporary, sizeof(temporary), "%s.XXXXXX", path) >= (int)sizeof(temporary))
+    char name[PATH_SIZE + TEMPORARY_SUFFIX];
+    if (strlen(path) >= PATH_SIZE) {
+        errno = ENAMETOOLONG;
         return false;
+    }
     make_folder(folder);
-    int fd = mkostemp(temporary, O_CLOEXEC);
+    int fd = temporary_create(path, name, 0600);
     if (fd < 0)
         return false;
     bool whole = write_all(fd, head.data, head.len) && write_all(fd, rest.data, rest.len);
     whole = !close(fd) && whole;
-    if (whole && !rename(temporary, path))
+    if (whole && !temporary_rename(name, path))
         return true;
     const int why = errno;
-    unlink(temporary);
+    temporary_remove(name);
     errno = why;
     return false;
 }
