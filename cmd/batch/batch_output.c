@@ -4,6 +4,7 @@
 // On opening, both files are scanned to find the rows that are done. Memory: up to 9 bytes per record, and the lines
 // that wait.
 #include "cmd/batch/batch_output.h"
+#include "cmd/terminal/terminal.h"
 #include "engine/clock.h"
 
 #include <errno.h>
@@ -193,9 +194,22 @@ static int append(struct batch_output *o, struct file *f, struct str line, struc
     return 0;
 }
 
+// A terminal gets rows without characters that it might obey.
+static int append_out(struct batch_output *o, struct str line, struct error *err)
+{
+    if (!terminal_is_tty(o->out.fd))
+        return append(o, &o->out, line, err);
+    struct text shown = {0};
+    terminal_escape_json(&shown, line);
+    int status = shown.failed ? fail(err, E_MEMORY, "no memory for a row of the output")
+                              : append(o, &o->out, (struct str){shown.data, shown.size}, err);
+    text_free(&shown);
+    return status;
+}
+
 static int append_row(struct batch_output *o, int64_t number, struct str line, struct error *err)
 {
-    if (append(o, &o->out, line, err))
+    if (append_out(o, line, err))
         return -1;
     o->ascending &= number > o->last_number;
     o->last_number = number;

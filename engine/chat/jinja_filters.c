@@ -626,8 +626,7 @@ FILTER(int)
     struct value number;
     int64_t base, i;
     double f;
-    if (args_bind(r, args, "int", "default base", 0, v) || run_int_arg(r, &v[1], &base) ||
-        number_input(r, in, &number))
+    if (args_bind(r, args, "int", "default base", 0, v) || run_int_arg(r, &v[1], &base) || number_input(r, in, &number))
         return -1;
     if (is_undefined(in))
         return run_use_undefined(r, in);

@@ -547,8 +547,7 @@ FILTER(groupby)
             return -1;
         key = shown;
         if (fold(r, &key, value_truth(&v[2])) || (i > 0 && run_same(r, &key, &last, &same)) ||
-            (!same && new_group(r, out, &shown, &members)) ||
-            run_list_push(r, &members, sorted.list->items[i]))
+            (!same && new_group(r, out, &shown, &members)) || run_list_push(r, &members, sorted.list->items[i]))
             return -1;
         last = key;
     }

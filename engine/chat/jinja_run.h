@@ -239,7 +239,7 @@ int run_binary(struct run *r, enum binary_op op, const struct value *a, const st
 int run_negate(struct run *r, const struct value *a, struct value *out);
 int run_compare(struct run *r, enum binary_op op, const struct value *a, const struct value *b, bool *out);
 int run_order(struct run *r, const struct value *a, const struct value *b, bool *less); // a < b
-int run_same(struct run *r, const struct value *a, const struct value *b, bool *same); // a == b
+int run_same(struct run *r, const struct value *a, const struct value *b, bool *same);  // a == b
 // The value of a dict's key; NULL when it is absent or when `dict` is no dict.
 int run_find(struct run *r, const struct value *dict, const struct value *key, const struct value **found);
 int run_find_name(struct run *r, const struct value *dict, struct str key, const struct value **found);

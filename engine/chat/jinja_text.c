@@ -92,18 +92,23 @@ static bool in_set(uint32_t cp, const struct value *set)
     return false;
 }
 
-// Strips one character at a time, because each is searched for in the set.
 int text_strip(struct run *r, const struct value *s, const struct value *set, bool left, bool right, struct value *out)
 {
     size_t from = 0, to = s->text.len, len, steps = set ? 1 + set->text.len / 16 : 0;
     if (run_step_text(r, set ? 0 : s->text.len))
         return -1;
-    for (; left && from < to && in_set(text_char(s->text, from, &len), set); from += len)
+    for (; left && from < to; from += len) {
         if (run_step(r, steps))
             return -1;
-    for (; right && to > from && in_set(text_char_before(s->text, to, &len), set); to -= len)
+        if (!in_set(text_char(s->text, from, &len), set))
+            break;
+    }
+    for (; right && to > from; to -= len) {
         if (run_step(r, steps))
             return -1;
+        if (!in_set(text_char_before(s->text, to, &len), set))
+            break;
+    }
     *out = string_slice(s, from, to);
     return 0;
 }
@@ -482,7 +487,8 @@ int str_endswith(struct run *r, const struct value *s, const struct call_args *a
 int str_removeprefix(struct run *r, const struct value *s, const struct call_args *args, struct value *out)
 {
     struct value v;
-    if (args_bind(r, args, "removeprefix", "prefix", 1, &v) || want_string(r, "removeprefix", &v) || run_step_text(r, v.text.len))
+    if (args_bind(r, args, "removeprefix", "prefix", 1, &v) || want_string(r, "removeprefix", &v) ||
+        run_step_text(r, v.text.len))
         return -1;
     *out = has_affix(s->text, v.text, false) ? string_slice(s, v.text.len, s->text.len) : *s;
     return 0;
@@ -491,7 +497,8 @@ int str_removeprefix(struct run *r, const struct value *s, const struct call_arg
 int str_removesuffix(struct run *r, const struct value *s, const struct call_args *args, struct value *out)
 {
     struct value v;
-    if (args_bind(r, args, "removesuffix", "suffix", 1, &v) || want_string(r, "removesuffix", &v) || run_step_text(r, v.text.len))
+    if (args_bind(r, args, "removesuffix", "suffix", 1, &v) || want_string(r, "removesuffix", &v) ||
+        run_step_text(r, v.text.len))
         return -1;
     *out = has_affix(s->text, v.text, true) ? string_slice(s, 0, s->text.len - v.text.len) : *s;
     return 0;
