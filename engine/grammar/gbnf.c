@@ -1,5 +1,6 @@
 // Parser of GBNF, the grammar language of llama.cpp: recursive descent that builds expressions.
 #include "engine/grammar/compiled.h"
+#include "engine/grammar/dfa_build.h"
 
 #include <stdlib.h>
 
@@ -219,7 +220,7 @@ static int take_class(struct parser *p, expr_id *out)
         *out = expr_chars(p->x, &set);
     }
     char_set_free(&set);
-    return status;
+    return status || dfa_spend(p->x, 0) ? status : dfa_too_much(p->err);
 }
 
 // --- tokens: <[id]>, <text> ---

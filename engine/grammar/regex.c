@@ -347,7 +347,7 @@ static int take_set(struct regex *r, expr_id *out)
     if (!status)
         *out = expr_chars(r->x, &set);
     char_set_free(&set);
-    return status;
+    return status || dfa_spend(r->x, 0) ? status : dfa_too_much(r->err);
 }
 
 static bool take_number(struct regex *r, uint32_t *n)
