@@ -70,8 +70,8 @@ static const struct shape schemas[] = {
      ",\"d#\":{\"type\":\"array\",\"prefixItems\":[{\"$ref\":\"#/$defs/d<\"},{\"$ref\":\"#/$defs/d<\"}]}", "",
      ",\"end\":{\"$ref\":\"#/$defs/d%\"}}}"},
     {"objects that double", "{\"$ref\":\"#/$defs/end\",\"$defs\":{\"d0\":{\"type\":\"integer\"}",
-     ",\"d#\":{\"type\":\"object\",\"properties\":{\"a\":{\"$ref\":\"#/$defs/d<\"},\"b\":{\"$ref\":\"#/$defs/d<\"}}}", "",
-     ",\"end\":{\"$ref\":\"#/$defs/d%\"}}}"},
+     ",\"d#\":{\"type\":\"object\",\"properties\":{\"a\":{\"$ref\":\"#/$defs/d<\"},\"b\":{\"$ref\":\"#/$defs/d<\"}}}",
+     "", ",\"end\":{\"$ref\":\"#/$defs/d%\"}}}"},
     {"choices that double", "{\"$ref\":\"#/$defs/end\",\"$defs\":{\"d0\":{\"type\":\"integer\"}",
      ",\"d#\":{\"anyOf\":[{\"$ref\":\"#/$defs/d<\"},{\"$ref\":\"#/$defs/d<\"}]}", "",
      ",\"end\":{\"$ref\":\"#/$defs/d%\"}}}"},
@@ -82,8 +82,8 @@ static const struct shape schemas[] = {
      ",\"d#\":{\"oneOf\":[{\"$ref\":\"#/$defs/d<\"},{\"$ref\":\"#/$defs/d<\"}]}", "",
      ",\"end\":{\"$ref\":\"#/$defs/d%\"}}}"},
     {"if that doubles", "{\"$ref\":\"#/$defs/end\",\"$defs\":{\"d0\":{\"type\":\"integer\"}",
-     ",\"d#\":{\"if\":{\"$ref\":\"#/$defs/d<\"},\"then\":{\"$ref\":\"#/$defs/d<\"},\"else\":{\"$ref\":\"#/$defs/d<\"}}", "",
-     ",\"end\":{\"$ref\":\"#/$defs/d%\"}}}"},
+     ",\"d#\":{\"if\":{\"$ref\":\"#/$defs/d<\"},\"then\":{\"$ref\":\"#/$defs/d<\"},\"else\":{\"$ref\":\"#/$defs/d<\"}}",
+     "", ",\"end\":{\"$ref\":\"#/$defs/d%\"}}}"},
     {"contains that doubles", "{\"$ref\":\"#/$defs/end\",\"$defs\":{\"d0\":{\"type\":\"integer\"}",
      ",\"d#\":{\"type\":\"array\",\"contains\":{\"$ref\":\"#/$defs/d<\"},\"items\":{\"$ref\":\"#/$defs/d<\"}}", "",
      ",\"end\":{\"$ref\":\"#/$defs/d%\"}}}"},
@@ -155,7 +155,7 @@ static void put_text(struct text *t, const struct shape *s, int n)
 }
 
 static const struct shape grammars[] = {
-    {"rules that call each other", "root ::= r1\n", "r# ::= \"a\" r>\n", "", "r% ::= \"z\"\nr>$ ::= \"y\"\n"},
+    {"rules that call each other", "root ::= r1\n", "r# ::= \"a\" r>\n", "", "r% ::= \"z\"\nr1000000 ::= \"y\"\n"},
     {"rules that nobody calls", "root ::= \"a\"\n", "r# ::= \"a#\"\n", "", ""},
     {"rules that double", "root ::= r%\nr0 ::= \"ab\"\n", "r# ::= r< r<\n", "", ""},
     {"choices that double", "root ::= r%\nr0 ::= \"ab\"\n", "r# ::= r< | r<\n", "", ""},
@@ -173,7 +173,75 @@ static const struct shape grammars[] = {
     {"repeats in a row", "root ::= \"x\"", " \"a\"{0,#}", "", "\n"},
     {"repeats of repeats", "root ::= ", "(", "", "\"a\"{0,9}){0,9}){0,9}){0,9}){0,9}\n"},
     {"brackets, deep", "root ::= ", "(", "", "\"a\"\n"},
-    {"tokens", "root ::= \"x\"", " | <[#]>", "", "\n"},
+    {"tokens", "root ::= \"x\"", " | !<|im_end|> [#]", "", "\n"},
     {"comments", "root ::= \"x\"\n", "# note #\n", "", ""},
     {"left recursion", "root ::= r1\n", "r# ::= r> \"a\" | \"b\"\n", "", "r% ::= r1\n"},
 };
+
+// --- their time ---
+
+#ifndef WIDTHS
+#define WIDTHS 40, 20000
+#endif
+static const int widths[] = {WIDTHS};
+
+// A second is the aim; a loaded machine may take three.
+static const double seconds_max = 3;
+
+static void compile_in_time(struct rig *r, const struct shape *s, bool schema, int n)
+{
+    struct text t = {0};
+    put_text(&t, s, n);
+    double start = seconds();
+    bool made = t.size <= TEXT_MAX && (schema ? rig_schema(r, t.data, false) : rig_gbnf(r, t.data));
+    made = made && constraint_mask(r->c, &r->err) != NULL;
+    double took = seconds() - start;
+    cr_expect_lt(took, seconds_max * patience(), "%s, %d of them: %.2f s", s->name, n, took);
+    cr_log_info("%s, %d of them: %.3f s %s", s->name, n, took, made ? "" : r->err.text);
+    cr_expect(made || t.size > TEXT_MAX || r->err.code == E_USAGE, "%s, %d of them: %s", s->name, n, r->err.text);
+    text_free(&t);
+}
+
+static void compile_all(const struct shape *shapes, size_t n, bool schema)
+{
+    struct rig r;
+    rig_begin(&r);
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < COUNT_OF(widths); k++)
+            compile_in_time(&r, &shapes[i], schema, widths[k]);
+    rig_end(&r);
+}
+
+Test(grammar_width, a_schema_is_compiled_or_refused_within_a_second, .timeout = 600)
+{
+    compile_all(schemas, COUNT_OF(schemas), true);
+}
+
+Test(grammar_width, a_grammar_is_compiled_or_refused_within_a_second, .timeout = 600)
+{
+    compile_all(grammars, COUNT_OF(grammars), false);
+}
+
+// What programs ask for in earnest is not refused: a wide object, a long enum, a choice between many kinds of objects.
+Test(grammar_width, wide_schemas_are_compiled)
+{
+    static const struct {
+        const char *name;
+        int n;
+    } wide[] = {{"properties", 10000},    {"required", 20000},
+                {"enum of texts", 20000}, {"enum of numbers", 20000},
+                {"anyOf", 10000},         {"properties that are objects", 3000},
+                {"prefixItems", 3000},    {"references in properties", 3000}};
+    struct rig r;
+    rig_begin(&r);
+    for (size_t i = 0; i < COUNT_OF(wide); i++) {
+        const struct shape *s = schemas;
+        while (strcmp(s->name, wide[i].name))
+            s++;
+        struct text t = {0};
+        put_text(&t, s, wide[i].n);
+        cr_expect(rig_schema(&r, t.data, false), "%s, %d of them: %s", s->name, wide[i].n, r.err.text);
+        text_free(&t);
+    }
+    rig_end(&r);
+}
