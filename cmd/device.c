@@ -178,7 +178,8 @@ static int device(const struct options *o, struct error *err)
     if (!status) {
         (o->json ? print_json : print_text)(&r, &out);
         status = out.failed ? fail(err, E_MEMORY, "no memory for a report")
-                            : terminal_write_untrusted((struct str){out.data, out.size}, err);
+                            : (o->json ? terminal_write_json
+                                       : terminal_write_untrusted)((struct str){out.data, out.size}, err);
     }
     text_free(&out);
     free(r.cards);

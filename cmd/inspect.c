@@ -412,8 +412,9 @@ static int inspect(const struct options *o, struct error *err)
     struct text out = {0};
     int status = print_what_was_asked(&out, g, o, err);
     if (status == 0 && out.size > 0)
-        status = (o->key || o->json ? terminal_write_untrusted : terminal_write_table)((struct str){out.data, out.size},
-                                                                                       err);
+        status = (o->json  ? terminal_write_json
+                  : o->key ? terminal_write_untrusted
+                           : terminal_write_table)((struct str){out.data, out.size}, err);
     text_free(&out);
     gguf_close(g);
     return status;

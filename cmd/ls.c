@@ -125,8 +125,9 @@ static int print_catalog(const struct options *o, const struct catalog *c, struc
     if (!shown || out.failed)
         status = fail(err, E_MEMORY, "no memory for a list of %d models", c->n);
     else if (out.size)
-        status = (o->json || o->names ? terminal_write_untrusted
-                                      : terminal_write_table)((struct str){out.data, out.size}, err);
+        status = (o->json    ? terminal_write_json
+                  : o->names ? terminal_write_untrusted
+                             : terminal_write_table)((struct str){out.data, out.size}, err);
     free(shown);
     text_free(&out);
     return status;

@@ -259,8 +259,9 @@ static int print_result(struct measurement *m, struct error *err)
         print_json(m, &out);
     else
         print_text(m, &out);
-    int status = out.failed ? fail(err, E_MEMORY, "no memory for the result")
-                            : terminal_write((struct str){out.data, out.size}, err);
+    int status = out.failed
+                     ? fail(err, E_MEMORY, "no memory for the result")
+                     : (m->o->json ? terminal_write_json : terminal_write)((struct str){out.data, out.size}, err);
     text_free(&out);
     if (!status && m->o->verbose)
         terminal_note("%d windows in %.1f ms, %.2f tokens/s", m->windows.n, m->ms,

@@ -191,8 +191,9 @@ static int print_result(const struct exam *e, struct error *err)
         print_json(e, &out);
     else
         print_text(e, &out);
-    int status = out.failed ? fail(err, E_MEMORY, "no memory for the result")
-                            : terminal_write((struct str){out.data, out.size}, err);
+    int status = out.failed
+                     ? fail(err, E_MEMORY, "no memory for the result")
+                     : (e->o->json ? terminal_write_json : terminal_write)((struct str){out.data, out.size}, err);
     text_free(&out);
     if (!status && e->o->verbose)
         terminal_note("%lld tokens in %.1f ms, %.2f tokens/s", (long long)e->set.n_rows, e->ms,

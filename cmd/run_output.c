@@ -11,7 +11,7 @@
 static int flush(struct text *line, struct error *err)
 {
     int status = line->failed ? fail(err, E_MEMORY, "no memory for the answer")
-                              : terminal_write((struct str){line->data, line->size}, err);
+                              : terminal_write_json((struct str){line->data, line->size}, err);
     text_free(line);
     return status;
 }

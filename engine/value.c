@@ -91,6 +91,22 @@ int value_dict_new(struct value *out, struct arena *arena, struct error *err)
     return 0;
 }
 
+// ---- Work ----
+
+// Takes n from the work that is left; false when that is used up. left NULL: there is no bound.
+static bool spend(int64_t *left, size_t n)
+{
+    if (!left)
+        return true;
+    *left -= (int64_t)MIN(n, (size_t)INT32_MAX);
+    return *left >= 0;
+}
+
+static bool spend_text(int64_t *left, size_t bytes)
+{
+    return spend(left, bytes / 16);
+}
+
 // ---- Keys ----
 
 static uint64_t mix(uint64_t h)
@@ -130,13 +146,18 @@ static double bigint_real(const struct value *v)
     return strtod(digits, NULL);
 }
 
-// Hashes a key. Equal keys have equal hashes, even if their kinds differ. False when the value cannot be a key.
-static bool hash_key(const struct value *key, uint64_t *hash)
+// Hashes a key. Equal keys have equal hashes, even if their kinds differ. False when the value cannot be a key. When no
+// work is left, the hash is 0.
+static bool hash_key(const struct value *key, int64_t *left, uint64_t *hash)
 {
     uint64_t seed = token_hash_seed();
+    *hash = 0;
+    if (!spend(left, 1))
+        return true;
     switch ((enum value_kind)key->kind) {
     case VALUE_STRING:
-        *hash = token_hash(key->text.data, key->text.len, seed);
+        if (spend_text(left, key->text.len))
+            *hash = token_hash(key->text.data, key->text.len, seed);
         return true;
     case VALUE_NONE:
         *hash = mix(seed + 1);
@@ -151,13 +172,14 @@ static bool hash_key(const struct value *key, uint64_t *hash)
         *hash = hash_float(key->real, seed);
         return true;
     case VALUE_BIGINT:
-        *hash = hash_float(bigint_real(key), seed);
+        if (spend_text(left, key->text.len))
+            *hash = hash_float(bigint_real(key), seed);
         return true;
     case VALUE_TUPLE:
         *hash = seed;
         for (size_t i = 0; i < key->list->n; i++) {
             uint64_t h;
-            if (!hash_key(&key->list->items[i], &h))
+            if (!hash_key(&key->list->items[i], left, &h))
                 return false;
             *hash = mix(*hash * 31 + h);
         }
@@ -176,32 +198,33 @@ static bool hash_key(const struct value *key, uint64_t *hash)
 enum { FEW = 8 }; // a dict with so many entries is searched linearly, without a hash table
 
 // The index of the entry with this key; dict->n when there is none.
-static size_t entry_of(const struct value_dict *d, const struct value *key, uint64_t hash)
+static size_t entry_of(const struct value_dict *d, const struct value *key, uint64_t hash, int64_t *left)
 {
     if (!d->slots) {
         for (size_t i = 0; i < d->n; i++)
-            if (value_equal(&d->entries[i].key, key))
+            if (value_equal_within(&d->entries[i].key, key, left))
                 return i;
         return d->n;
     }
-    for (size_t at = hash & (d->n_slots - 1); d->slots[at]; at = (at + 1) & (d->n_slots - 1))
-        if (value_equal(&d->entries[d->slots[at] - 1].key, key))
+    size_t at = hash & (d->n_slots - 1);
+    for (; d->slots[at] && spend(left, 0); at = (at + 1) & (d->n_slots - 1))
+        if (value_equal_within(&d->entries[d->slots[at] - 1].key, key, left))
             return d->slots[at] - 1;
     return d->n;
 }
 
-static void put_slot(struct value_dict *d, size_t entry)
+static void put_slot(struct value_dict *d, size_t entry, int64_t *left)
 {
-    uint64_t hash = 0;
-    hash_key(&d->entries[entry].key, &hash);
+    uint64_t hash;
+    hash_key(&d->entries[entry].key, left, &hash);
     size_t at = hash & (d->n_slots - 1);
-    while (d->slots[at])
-        at = (at + 1) & (d->n_slots - 1);
+    for (; d->slots[at] && spend(left, 1); at = (at + 1) & (d->n_slots - 1))
+        continue;
     d->slots[at] = (uint32_t)entry + 1;
 }
 
 // Makes room for one more entry in the array and in the hash table, which is at most half full.
-static int reserve_entry(struct arena *arena, struct value_dict *d, struct error *err)
+static int reserve_entry(struct arena *arena, struct value_dict *d, int64_t *left, struct error *err)
 {
     if (d->n == d->cap) {
         struct value_entry *entries = grow(arena, d->entries, d->n, &d->cap, sizeof *entries, err);
@@ -220,29 +243,37 @@ static int reserve_entry(struct arena *arena, struct value_dict *d, struct error
     d->slots = slots;
     d->n_slots = n_slots;
     for (size_t i = 0; i < d->n; i++)
-        put_slot(d, i);
+        put_slot(d, i, left);
+    return 0;
+}
+
+int value_dict_put_within(struct arena *arena, struct value *dict, struct value key, struct value v, int64_t *left,
+                          struct error *err)
+{
+    struct value_dict *d = dict->dict;
+    uint64_t hash;
+    if (!hash_key(&key, left, &hash))
+        return fail(err, E_USAGE, "a value of this kind (%s) cannot be a key", value_kind_name(&key));
+    if (nest(&d->depth, &v, err) || nest(&d->depth, &key, err))
+        return -1;
+    size_t i = entry_of(d, &key, hash, left);
+    if (left && *left < 0)
+        return fail(err, E_USAGE, "comparing the keys of a dict takes too many steps");
+    if (i < d->n) {
+        d->entries[i].value = v;
+        return 0;
+    }
+    if (reserve_entry(arena, d, left, err))
+        return -1;
+    d->entries[d->n++] = (struct value_entry){key, v};
+    if (d->slots)
+        put_slot(d, d->n - 1, left);
     return 0;
 }
 
 int value_dict_put(struct arena *arena, struct value *dict, struct value key, struct value v, struct error *err)
 {
-    struct value_dict *d = dict->dict;
-    uint64_t hash;
-    if (!hash_key(&key, &hash))
-        return fail(err, E_USAGE, "a value of this kind (%s) cannot be a key", value_kind_name(&key));
-    if (nest(&d->depth, &v, err) || nest(&d->depth, &key, err))
-        return -1;
-    size_t i = entry_of(d, &key, hash);
-    if (i < d->n) {
-        d->entries[i].value = v;
-        return 0;
-    }
-    if (reserve_entry(arena, d, err))
-        return -1;
-    d->entries[d->n++] = (struct value_entry){key, v};
-    if (d->slots)
-        put_slot(d, d->n - 1);
-    return 0;
+    return value_dict_put_within(arena, dict, key, v, NULL, err);
 }
 
 int value_dict_set(struct arena *arena, struct value *dict, const char *key, struct value v, struct error *err)
@@ -252,13 +283,18 @@ int value_dict_set(struct arena *arena, struct value *dict, const char *key, str
 
 // ---- Reading ----
 
-const struct value *value_find(const struct value *dict, const struct value *key)
+const struct value *value_find_within(const struct value *dict, const struct value *key, int64_t *left)
 {
     uint64_t hash;
-    if (!value_is(dict, VALUE_DICT) || !hash_key(key, &hash))
+    if (!value_is(dict, VALUE_DICT) || !hash_key(key, left, &hash))
         return NULL;
-    size_t i = entry_of(dict->dict, key, hash);
+    size_t i = entry_of(dict->dict, key, hash, left);
     return i < dict->dict->n ? &dict->dict->entries[i].value : NULL;
+}
+
+const struct value *value_find(const struct value *dict, const struct value *key)
+{
+    return value_find_within(dict, key, NULL);
 }
 
 const struct value *value_get_str(const struct value *dict, struct str key)
@@ -307,23 +343,23 @@ bool value_number(const struct value *v, double *out)
 
 // ---- Equality ----
 
-static bool lists_equal(const struct value_list *a, const struct value_list *b)
+static bool lists_equal(const struct value_list *a, const struct value_list *b, int64_t *left)
 {
     if (a->n != b->n)
         return false;
     for (size_t i = 0; i < a->n; i++)
-        if (!value_equal(&a->items[i], &b->items[i]))
+        if (!value_equal_within(&a->items[i], &b->items[i], left))
             return false;
     return true;
 }
 
-static bool dicts_equal(const struct value *a, const struct value *b)
+static bool dicts_equal(const struct value *a, const struct value *b, int64_t *left)
 {
     if (a->dict->n != b->dict->n)
         return false;
     for (size_t i = 0; i < a->dict->n; i++) {
-        const struct value *other = value_find(b, &a->dict->entries[i].key);
-        if (!other || !value_equal(&a->dict->entries[i].value, other))
+        const struct value *other = value_find_within(b, &a->dict->entries[i].key, left);
+        if (!other || !value_equal_within(&a->dict->entries[i].value, other, left))
             return false;
     }
     return true;
@@ -358,8 +394,15 @@ static bool is_number(const struct value *v)
     return v->kind >= VALUE_BOOL && v->kind <= VALUE_FLOAT;
 }
 
-bool value_equal(const struct value *a, const struct value *b)
+bool value_equal_within(const struct value *a, const struct value *b, int64_t *left)
 {
+    if (!spend(left, 1))
+        return false;
+    bool texts = a->kind == VALUE_STRING && b->kind == VALUE_STRING && a->text.len == b->text.len;
+    if ((texts || a->kind == VALUE_BIGINT) && !spend_text(left, a->text.len))
+        return false;
+    if (b->kind == VALUE_BIGINT && !spend_text(left, b->text.len))
+        return false;
     if (is_number(a) && is_number(b))
         return numbers_equal(a, b);
     if (a->kind != b->kind)
@@ -369,9 +412,9 @@ bool value_equal(const struct value *a, const struct value *b)
         return str_equal(a->text, b->text);
     case VALUE_LIST:
     case VALUE_TUPLE:
-        return a->list == b->list || lists_equal(a->list, b->list);
+        return a->list == b->list || lists_equal(a->list, b->list, left);
     case VALUE_DICT:
-        return a->dict == b->dict || dicts_equal(a, b);
+        return a->dict == b->dict || dicts_equal(a, b, left);
     case VALUE_OBJECT:
         return a->object == b->object;
     case VALUE_NONE:
@@ -379,6 +422,11 @@ bool value_equal(const struct value *a, const struct value *b)
     default:
         return true;
     }
+}
+
+bool value_equal(const struct value *a, const struct value *b)
+{
+    return value_equal_within(a, b, NULL);
 }
 
 // ---- Marks ----

@@ -142,6 +142,15 @@ bool value_equal(const struct value *a, const struct value *b);
 // Converts a number to a double. False when the value is not a number; a bool is not one.
 bool value_number(const struct value *v, double *out);
 
+// The same within a bound of work. Values that share their parts can be small in memory and have more parts than can ever
+// be compared, so whoever takes values from a program of unknown origin bounds the work: each comparison of two values,
+// each part of a key and each 16 bytes of text take one from *left. When *left is negative afterwards, the answer means
+// nothing, and value_dict_put_within has failed or left a dict that must not be used.
+bool value_equal_within(const struct value *a, const struct value *b, int64_t *left);
+const struct value *value_find_within(const struct value *dict, const struct value *key, int64_t *left);
+int value_dict_put_within(struct arena *arena, struct value *dict, struct value key, struct value v, int64_t *left,
+                          struct error *err);
+
 // Makes a copy of the value that is marked as from outside in all its parts. Containers are copied into the arena.
 int value_mark_input(struct value *out, struct arena *arena, const struct value *v, struct error *err);
 

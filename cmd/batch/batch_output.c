@@ -5,6 +5,7 @@
 #include "cmd/batch/batch_output_parts.h"
 #include "cmd/batch/batch_journal.h"
 #include "cmd/batch/batch_shard.h"
+#include "cmd/terminal/terminal.h"
 #include "engine/clock.h"
 #include "gguf/temporary.h"
 #include "kernels/thread_start.h"
@@ -174,9 +175,22 @@ static int append_sum(struct batch_output *o, int64_t number, struct str line, s
     return append_text(o, &o->journal, &mark, err);
 }
 
+// A terminal gets rows without characters that it might obey.
+static int append_out(struct batch_output *o, struct str line, struct error *err)
+{
+    if (!terminal_is_tty(o->out.fd))
+        return append(o, &o->out, line, err);
+    struct text shown = {0};
+    terminal_escape_json(&shown, line);
+    int status = shown.failed ? fail(err, E_MEMORY, "no memory for a row of the output")
+                              : append(o, &o->out, (struct str){shown.data, shown.size}, err);
+    text_free(&shown);
+    return status;
+}
+
 int output_append_row(struct batch_output *o, int64_t number, struct str line, struct error *err)
 {
-    if ((o->is_regular && append_sum(o, number, line, err)) || append(o, &o->out, line, err))
+    if ((o->is_regular && append_sum(o, number, line, err)) || append_out(o, line, err))
         return -1;
     o->ascending &= number > o->last_number;
     o->last_number = number;

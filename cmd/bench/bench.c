@@ -382,9 +382,10 @@ static int run_test(struct bench *b, struct bench_row *r, struct error *err)
 static int print(struct text *out, int format, struct error *err)
 {
     const struct str text = {out->data, out->size};
-    int status = out->failed          ? fail(err, E_MEMORY, "no memory for a table")
-                 : format == BENCH_MD ? terminal_write_table(text, err)
-                                      : terminal_write_untrusted(text, err);
+    int status = out->failed                                     ? fail(err, E_MEMORY, "no memory for a table")
+                 : format == BENCH_MD                            ? terminal_write_table(text, err)
+                 : format == BENCH_JSON || format == BENCH_JSONL ? terminal_write_json(text, err)
+                                                                 : terminal_write_untrusted(text, err);
     text_free(out);
     return status;
 }

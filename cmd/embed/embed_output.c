@@ -34,7 +34,10 @@ static int sink_flush(struct sink *s, struct error *err)
 {
     if (s->pending.failed)
         return fail(err, E_MEMORY, "no memory for the output");
-    int status = s->pending.size ? sink_write(s, s->pending.data, s->pending.size, err) : 0;
+    const struct str json = {s->pending.data, s->pending.size};
+    int status = 0;
+    if (json.len)
+        status = s->to_file ? sink_write(s, json.data, json.len, err) : terminal_write_json(json, err);
     s->pending.size = 0;
     return status;
 }

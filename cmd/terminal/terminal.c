@@ -448,3 +448,33 @@ void terminal_print_json(struct text *out, struct str text)
     }
     text_print(out, "\"");
 }
+
+void terminal_escape_json(struct text *out, struct str json)
+{
+    size_t start = 0;
+    for (size_t i = 0; i < json.len;) {
+        uint32_t cp = 0;
+        const int n = utf8_decode(json.data + i, json.len - i, &cp);
+        const size_t next = i + (size_t)MAX(n, 1);
+        cp = n ? cp : 0xFFFD;
+        if (!n || !is_harmless(cp)) {
+            text_append(out, (struct str){json.data + start, i - start});
+            text_print(out, "\\u%04x", cp); // all that is not printable has at most four digits
+            start = next;
+        }
+        i = next;
+    }
+    text_append(out, (struct str){json.data + start, json.len - start});
+}
+
+int terminal_write_json(struct str json, struct error *err)
+{
+    if (!terminal_is_tty(STDOUT_FILENO))
+        return terminal_write(json, err);
+    struct text out = {0};
+    terminal_escape_json(&out, json);
+    const int status = out.failed ? fail(err, E_MEMORY, "no memory for the output")
+                                  : terminal_write((struct str){out.data, out.size}, err);
+    text_free(&out);
+    return status;
+}

@@ -80,5 +80,10 @@ void terminal_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 // Appends text as a JSON string; bytes that are not UTF-8 become U+FFFD.
 void terminal_print_json(struct text *out, struct str text);
+// Appends JSON for a terminal: control characters, bidi controls and line separators, which stand only in strings, are
+// escaped as \uXXXX, so that it is the same JSON and nothing in it is obeyed.
+void terminal_escape_json(struct text *out, struct str json);
+// Writes JSON to stdout: escaped like this if it is a terminal, unchanged otherwise.
+int terminal_write_json(struct str json, struct error *err);
 
 #endif

@@ -3,23 +3,49 @@
 
 // ---- Names ----
 
-bool scope_find(const struct run *r, struct str name, struct value *out)
+// The variable of that name in the scope or in those around it; *out is NULL if there is none.
+static int variable_find(struct run *r, struct str name, const struct variable **out)
 {
-    for (const struct scope *s = r->scope; s; s = s->parent)
+    size_t visited = 0;
+    for (const struct scope *s = r->scope; s; s = s->parent) {
         for (uint32_t i = 0; i < s->n; i++)
             if (s->vars[i].name.data == name.data) {
-                *out = s->vars[i].value;
-                return true;
+                *out = &s->vars[i];
+                return run_step(r, (visited + i) / 16);
             }
-    const struct value *found = value_get_str(r->context, name);
-    if (found)
-        *out = *found;
-    return found || global_find(name, out);
+        visited += s->n;
+    }
+    *out = NULL;
+    return run_step(r, visited / 16);
+}
+
+int scope_find(struct run *r, struct str name, struct value *out, bool *found)
+{
+    const struct variable *variable;
+    const struct value *v;
+    if (variable_find(r, name, &variable))
+        return -1;
+    *found = variable != NULL;
+    if (variable) {
+        *out = variable->value;
+        return 0;
+    }
+    if (run_find_name(r, r->context, name, &v))
+        return -1;
+    *found = v != NULL;
+    if (v)
+        *out = *v;
+    else
+        *found = global_find(name, out);
+    return 0;
 }
 
 static int eval_name(struct run *r, const struct node *n, struct value *out)
 {
-    return scope_find(r, n->name, out) ? 0 : run_undefined(r, out, UNDEF_NAME, NULL, n->name, NULL);
+    bool found;
+    if (scope_find(r, n->name, out, &found))
+        return -1;
+    return found ? 0 : run_undefined(r, out, UNDEF_NAME, NULL, n->name, NULL);
 }
 
 // ---- Literals ----
@@ -74,7 +100,8 @@ static int object_attribute(struct run *r, const struct value *of, struct str na
     const struct value *v = NULL;
     switch (object_kind(of)) {
     case OBJ_NAMESPACE:
-        v = value_get_str(&((const struct namespace *)of->object)->dict, name);
+        if (run_find_name(r, &((const struct namespace *)of->object)->dict, name, &v))
+            return -1;
         if (v && name.len && name.data[0] == '_') {
             *found = true;
             return run_undefined(r, out, UNDEF_UNSAFE, of, name, NULL);
@@ -115,6 +142,7 @@ static int own_attribute(struct run *r, const struct value *of, struct str name,
 
 int run_get_attribute(struct run *r, const struct value *of, struct str name, struct value *out)
 {
+    const struct value *v;
     bool found;
     if (is_undefined(of))
         return run_use_undefined(r, of);
@@ -122,7 +150,8 @@ int run_get_attribute(struct run *r, const struct value *of, struct str name, st
         return -1;
     if (found)
         return 0;
-    const struct value *v = value_get_str(of, name);
+    if (run_find_name(r, of, name, &v))
+        return -1;
     if (!v)
         return run_undefined(r, out, UNDEF_ATTRIBUTE, of, name, NULL);
     *out = *v;
@@ -159,15 +188,17 @@ static bool numbered_item(const struct value *of, const struct value *index, str
 
 int run_get_item(struct run *r, const struct value *of, const struct value *index, struct value *out)
 {
+    const struct value *v;
     bool found;
     if (is_undefined(of))
         return run_use_undefined(r, of);
-    const struct value *v = value_find(of, index);
+    if (run_find(r, of, index, &v))
+        return -1;
     if (v) {
         *out = *v;
         return 0;
     }
-    if (is_string(of) && run_step(r, of->text.len / 16))
+    if (is_string(of) && run_step(r, of->text.len / 8)) // its characters are counted, and then gone through
         return -1;
     if (numbered_item(of, index, out))
         return 0;
@@ -196,7 +227,7 @@ static int slice_bound(struct run *r, const struct value *v, int64_t none, int64
 static int slice_string(struct run *r, const struct value *s, int64_t from, int64_t count, int64_t step,
                         struct value *out)
 {
-    if (run_step(r, s->text.len / 16))
+    if (run_step(r, s->text.len / 8))
         return -1;
     size_t at = string_char_at(s->text, (size_t)from);
     if (step == 1) {
@@ -303,12 +334,16 @@ static int count_args(struct run *r, const struct node *list, struct call_args *
 
 static int take_named(struct run *r, struct call_args *args, size_t *k, struct str name, const struct value *v)
 {
-    for (size_t i = 0; i < *k; i++)
+    for (size_t i = 0; i < *k; i++) {
+        bool long_name = args->names[i].len == name.len && name.len >= 16;
+        if (run_step(r, 1) || (long_name && run_step_text(r, name.len)))
+            return -1;
         if (str_equal(args->names[i], name))
             return run_fail(r, "got multiple values for keyword argument '%.*s'", STR_ARG(name));
+    }
     args->names[*k] = name;
     args->at[args->n + (*k)++] = *v;
-    return run_step(r, *k);
+    return 0;
 }
 
 int run_eval_args(struct run *r, const struct node *list, struct call_args *out)

@@ -18,6 +18,8 @@ int scope_push(struct run *r, struct scope *parent)
 int scope_set(struct run *r, struct str name, struct value v)
 {
     struct scope *s = r->scope;
+    if (run_step(r, s->n / 16))
+        return -1;
     for (uint32_t i = 0; i < s->n; i++)
         if (s->vars[i].name.data == name.data) {
             s->vars[i].value = v;
@@ -51,7 +53,7 @@ static int assign_tuple(struct run *r, const struct node *target, const struct v
         n++;
     if (!value_is_iterable(v))
         return run_fail(r, "cannot unpack non-iterable %s object", value_type_name(v));
-    if (run_items(r, v, &items))
+    if (run_sequence(r, v, &items) || run_step(r, n))
         return -1;
     if (value_count(&items) > n)
         return run_fail(r, "too many values to unpack (expected %zu)", n);
@@ -66,7 +68,10 @@ static int assign_tuple(struct run *r, const struct node *target, const struct v
 static int assign_attribute(struct run *r, const struct node *target, const struct value *v)
 {
     struct value of;
-    if (!scope_find(r, target->name, &of) || !is_object(&of, OBJ_NAMESPACE))
+    bool found;
+    if (scope_find(r, target->name, &of, &found))
+        return -1;
+    if (!found || !is_object(&of, OBJ_NAMESPACE))
         return run_fail(r, "cannot assign attribute on non-namespace object");
     struct namespace *ns = of.object;
     return run_dict_put(r, &ns->dict, target->value, *v);
@@ -169,9 +174,11 @@ static int loop_changed(struct run *r, const struct value *self, const struct ca
     for (size_t i = 0; i < args->n; i++)
         if (run_list_push(r, &now, args->at[i]))
             return -1;
-    bool changed = is_undefined(&loop->changed) || !value_same(&now, &loop->changed);
+    bool same = false;
+    if (!is_undefined(&loop->changed) && run_same(r, &now, &loop->changed, &same))
+        return -1;
     loop->changed = now;
-    *out = value_bool(changed);
+    *out = value_bool(!same);
     return 0;
 }
 
@@ -288,7 +295,7 @@ static int start_loop(struct run *r, const struct node *n, const struct value *o
         return -1;
     *loop = (struct loop){
         .head = {OBJ_LOOP}, .node = n, .outer = outer, .depth0 = depth0, .changed = {.kind = VALUE_UNDEFINED}};
-    if (run_items(r, over, &loop->source))
+    if (run_sequence(r, over, &loop->source))
         return -1;
     if (n->c)
         return run_list_new(r, &loop->items) ? -1 : run_loop(r, loop);
@@ -355,6 +362,8 @@ static size_t named_arg(const struct call_args *args, struct str name)
 
 static int bind_parameter(struct run *r, const struct node *p, size_t i, const struct call_args *args, bool *used)
 {
+    if (run_step(r, args->n_named / 8))
+        return -1;
     size_t k = named_arg(args, p->name);
     struct value v;
     if (i < args->n) {

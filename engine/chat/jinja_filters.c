@@ -58,12 +58,11 @@ FILTER(title)
 FILTER(trim)
 {
     struct value s, chars = value_none();
-    if (args_bind(r, args, "trim", "chars", 0, &chars) || run_soft_str(r, in, &s) || run_step(r, s.text.len / 16))
+    if (args_bind(r, args, "trim", "chars", 0, &chars) || run_soft_str(r, in, &s))
         return -1;
     if (chars.kind != VALUE_NONE && !is_string(&chars))
         return run_fail(r, "trim() wants a string, not %s", value_type_name(&chars));
-    *out = text_strip(&s, is_string(&chars) ? &chars : NULL, true, true);
-    return 0;
+    return text_strip(r, &s, is_string(&chars) ? &chars : NULL, true, true, out);
 }
 
 FILTER(center)
@@ -214,6 +213,8 @@ static int put_long(struct wrap *w, size_t from, size_t to)
         size_t fits = w->width > w->column ? w->width - w->column : 0;
         size_t n = w->break_words ? string_char_at(rest, MAX(fits, w->line_begun ? fits : (size_t)1)) : rest.len;
         n = MIN(n, rest.len);
+        if (run_step(w->r, 1 + n / 16))
+            return -1;
         if (n > 0 && build_slice(w->r, &w->b, w->s, from, from + n))
             return -1;
         w->column += string_chars((struct str){rest.data, n});
@@ -322,6 +323,8 @@ static int drop_between(struct run *r, const struct value *s, struct str from, s
 {
     struct build b = {0};
     size_t at = 0, start, end;
+    if (run_step(r, s->text.len / 8))
+        return -1;
     while ((start = text_find(s->text, from, at, s->text.len, false)) != SIZE_MAX &&
            (end = text_find(s->text, to, start, s->text.len, false)) != SIZE_MAX) {
         if (run_step(r, 1) || build_slice(r, &b, s, at, start))
@@ -372,6 +375,8 @@ FILTER(striptags)
 
 static int quote_url(struct run *r, struct build *b, const struct value *s, bool query)
 {
+    if (run_step(r, s->text.len))
+        return -1;
     for (size_t i = 0; i < s->text.len; i++) {
         unsigned char c = (unsigned char)s->text.data[i];
         char out[4] = {(char)c, 0};
@@ -384,7 +389,7 @@ static int quote_url(struct run *r, struct build *b, const struct value *s, bool
         if (build_text(r, b, str_from(out), string_origin(s, i), NULL))
             return -1;
     }
-    return run_step(r, s->text.len);
+    return 0;
 }
 
 static int quote_pairs(struct run *r, struct build *b, const struct value *pairs)
@@ -434,9 +439,11 @@ FILTER(xmlattr)
                                 : run_fail(r, "xmlattr wants a mapping, not %s", value_type_name(in));
     for (size_t i = 0; i < in->dict->n; i++) {
         const struct value_entry *e = &in->dict->entries[i];
+        bool bad = !is_string(&e->key);
+        if (run_step(r, 1 + (bad ? 0 : e->key.text.len / 4)))
+            return -1;
         if (e->value.kind == VALUE_NONE || is_undefined(&e->value))
             continue;
-        bool bad = !is_string(&e->key);
         for (size_t k = 0; !bad && k < e->key.text.len; k++)
             bad = e->key.text.data[k] == '\0' ? false : strchr(" \t\n\r\f\v/>=", e->key.text.data[k]) != NULL;
         if (bad)
@@ -462,6 +469,8 @@ struct json_sink {
 static int emit_json(void *arg, struct str piece, const struct value *from, size_t at)
 {
     struct json_sink *sink = arg;
+    if (run_step(sink->r, 1))
+        return -1;
     if (from->origin != ORIGIN_MIXED)
         return build_text(sink->r, sink->b, piece, from->origin, NULL);
     if (from->kind == VALUE_STRING && piece.data == from->text.data + at)
@@ -522,6 +531,8 @@ FILTER(from_json)
                                 : run_fail(r, "from_json wants a string, not %s", value_type_name(in));
     if (in->text.len > JINJA_MEMORY_MAX / 80 || run_step(r, in->text.len))
         return r->err->code ? -1 : run_fail(r, "from_json: a text of more than %d bytes", JINJA_MEMORY_MAX / 80);
+    if (r->arena.total + 80 * in->text.len > JINJA_MEMORY_MAX)
+        return run_fail(r, "the template's values take more than %d MiB", JINJA_MEMORY_MAX >> 20);
     if (in->origin != ORIGIN_OWN) // if any byte is input, everything counts as input
         reader.flags |= JSON_INPUT;
     if (json_read(out, &reader, in->text, r->err))
@@ -531,15 +542,15 @@ FILTER(from_json)
 
 // ---- Numbers ----
 
-// Copies the text of a number without surrounding white space and underscores; false if it is too long or malformed.
-static bool number_text(const struct value *s, char *out, size_t room)
+// Copies the text of a number, which has no white space around it, without underscores; false if it is too long or
+// malformed.
+static bool number_text(const struct value *v, char *out, size_t room)
 {
-    struct value v = text_strip(s, NULL, true, true);
     size_t n = 0;
-    for (size_t i = 0; i < v.text.len; i++) {
-        char c = v.text.data[i];
+    for (size_t i = 0; i < v->text.len; i++) {
+        char c = v->text.data[i];
         bool between =
-            c == '_' && i > 0 && i + 1 < v.text.len && v.text.data[i - 1] != '_' && v.text.data[i + 1] != '_';
+            c == '_' && i > 0 && i + 1 < v->text.len && v->text.data[i - 1] != '_' && v->text.data[i + 1] != '_';
         if (n + 1 >= room || (c == '_' && !between) || c == '\0')
             return false;
         if (c != '_')
@@ -598,20 +609,32 @@ static bool to_float(const struct value *v, double *out)
     return value_number(v, out);
 }
 
+// A number, or the text of one without the white space around it. Up to 512 characters are converted.
+static int number_input(struct run *r, const struct value *in, struct value *out)
+{
+    *out = *in;
+    if (!is_string(in))
+        return run_step(r, in->kind == VALUE_BIGINT ? in->text.len / 4 : 0);
+    if (text_strip(r, in, NULL, true, true, out))
+        return -1;
+    return run_step(r, MIN(out->text.len, (size_t)512) / 4);
+}
+
 FILTER(int)
 {
     struct value v[2] = {value_int(0), value_int(10)};
+    struct value number;
     int64_t base, i;
     double f;
-    if (args_bind(r, args, "int", "default base", 0, v) || run_int_arg(r, &v[1], &base))
+    if (args_bind(r, args, "int", "default base", 0, v) || run_int_arg(r, &v[1], &base) || number_input(r, in, &number))
         return -1;
     if (is_undefined(in))
         return run_use_undefined(r, in);
     if (in->kind == VALUE_INT || in->kind == VALUE_BIGINT)
         *out = *in;
-    else if (is_string(in) && parse_int(in, base, &i))
+    else if (is_string(in) && parse_int(&number, base, &i))
         *out = value_int(i);
-    else if (to_float(in, &f) && isfinite(f)) {
+    else if (to_float(&number, &f) && isfinite(f)) {
         if (fabs(f) >= 0x1p63)
             return run_fail(r, "the whole number needs more than 64 bits");
         *out = value_int((int64_t)f);
@@ -627,13 +650,13 @@ FILTER(int)
 
 FILTER(float)
 {
-    struct value v = value_float(0);
+    struct value v = value_float(0), number;
     double f;
-    if (args_bind(r, args, "float", "default", 0, &v))
+    if (args_bind(r, args, "float", "default", 0, &v) || number_input(r, in, &number))
         return -1;
     if (is_undefined(in))
         return run_use_undefined(r, in);
-    *out = to_float(in, &f) ? value_float(f) : v;
+    *out = to_float(&number, &f) ? value_float(f) : v;
     return 0;
 }
 
@@ -652,6 +675,8 @@ FILTER(abs)
     }
     return run_order(r, in, &zero, &less) ? -1 : less ? run_negate(r, in, out) : 0;
 }
+
+enum { ROUND_STEPS = 16 }; // a float is written with up to 600 digits, and read again
 
 // Python's round: half to even, based on the exact decimal value of the float.
 static double round_half_even(double f, int64_t precision)
@@ -697,6 +722,8 @@ FILTER(round)
         return run_use_undefined(r, in);
     if (run_int_arg(r, &v[0], &precision))
         return -1;
+    if (run_step(r, ROUND_STEPS))
+        return -1;
     if (is_string(in) || !to_float(in, &f))
         return run_fail(r, "type %s doesn't define __round__ method", value_type_name(in));
     if (common && in->kind != VALUE_FLOAT) {
@@ -716,14 +743,14 @@ FILTER(filesizeformat)
                                                                                                "KiB", "MiB", "GiB",
                                                                                                "TiB", "PiB", "EiB",
                                                                                                "ZiB", "YiB"};
-    struct value v = value_bool(false);
+    struct value v = value_bool(false), number;
     double f;
     char text[64];
-    if (args_bind(r, args, "filesizeformat", "binary", 0, &v))
+    if (args_bind(r, args, "filesizeformat", "binary", 0, &v) || number_input(r, in, &number) || run_step(r, 8))
         return -1;
     if (is_undefined(in))
         return run_use_undefined(r, in);
-    if (!to_float(in, &f))
+    if (!to_float(&number, &f))
         return run_fail(r, "filesizeformat wants a number, not %s", value_type_name(in));
     double base = value_truth(&v) ? 1024 : 1000, unit = base * base;
     size_t i = 0;

@@ -32,6 +32,8 @@ static int put_number(struct run *r, struct build *b, const struct spec *s, cons
 {
     int64_t n = (int64_t)(strlen(sign) + strlen(prefix) + strlen(digits)), missing = MAX(s->width - n, (int64_t)0);
     char align = s->align ? s->align : '>';
+    if (run_step(r, (size_t)missing))
+        return -1;
     int64_t before = align == '>' ? missing : align == '^' ? missing / 2 : 0, within = align == '=' ? missing : 0;
     for (int64_t i = 0; i < before; i++)
         if (build_string(r, b, &s->fill))
@@ -115,10 +117,14 @@ static void general(double f, const struct spec *s, char *text, size_t room)
     }
 }
 
+enum { FLOAT_STEPS = 16 }; // a float may have 308 digits before its point, whatever the precision
+
 static int put_float(struct run *r, struct build *b, const struct spec *s, double f, char type, uint8_t origin)
 {
     char text[PRECISION_MAX + 800];
     bool percent = type == '%';
+    if (run_step(r, FLOAT_STEPS + (size_t)MAX(s->precision, (int64_t)0) / 8))
+        return -1;
     int precision = s->precision < 0 ? 6 : (int)s->precision;
     double v = fabs(percent ? f * 100 : f);
     if (!isfinite(v))
@@ -143,12 +149,16 @@ static int put_float(struct run *r, struct build *b, const struct spec *s, doubl
 static int put_text(struct run *r, struct build *b, const struct spec *s, const struct value *text)
 {
     struct value cut = *text, padded;
+    if (run_step_text(r, s->precision >= 0 ? text->text.len : 0))
+        return -1;
     if (s->precision >= 0)
         cut = string_slice(text, 0, string_char_at(text->text, (size_t)s->precision));
     if (s->align == '=')
         return run_fail(r, "'=' alignment not allowed in string format specifier");
     int align = s->align == '>' ? 1 : s->align == '^' ? 0 : -1;
     if (align == 0) { // unlike in str.center, an odd remainder goes to the right
+        if (run_step_text(r, cut.text.len))
+            return -1;
         int64_t n = (int64_t)string_chars(cut.text), left = s->width > n ? (s->width - n) / 2 : 0;
         if (text_pad(r, &cut, n + left, 1, &s->fill, &padded))
             return -1;
@@ -215,7 +225,9 @@ static int percent_key(struct percent *p, struct value *arg)
     if (p->args->kind != VALUE_DICT)
         return run_fail(p->r, "format requires a mapping");
     struct str key = {p->format->text.data + from, p->at - 1 - from};
-    const struct value *v = value_get_str(p->args, key);
+    const struct value *v;
+    if (run_find_name(p->r, p->args, key, &v))
+        return -1;
     if (!v)
         return run_fail(p->r, "the format's key '%.*s' is not in the dict", STR_ARG(key));
     *arg = *v;
@@ -284,7 +296,7 @@ static int percent_char(struct percent *p, struct spec *s, const struct value *v
             return run_fail(p->r, "%%c arg not in range(0x110000)");
         c = value_string((struct str){text, (size_t)utf8_encode((uint32_t)i, text)});
         c.origin = v->origin;
-    } else if (!is_string(v) || string_chars(v->text) != 1) {
+    } else if (!is_string(v) || v->text.len > 4 || string_chars(v->text) != 1) {
         return run_fail(p->r, "%%c requires int or char");
     }
     s->align = s->align == '=' ? '>' : s->align;
@@ -367,6 +379,8 @@ int run_percent_format(struct run *r, const struct value *format, const struct v
 {
     struct percent p = {.r = r, .format = format, .args = args, .b = {.markup = format->markup}};
     struct str f = format->text;
+    if (run_step_text(r, f.len))
+        return -1;
     while (p.at < f.len) {
         const char *percent = memchr(f.data + p.at, '%', f.len - p.at);
         size_t to = percent ? (size_t)(percent - f.data) : f.len;
@@ -514,6 +528,8 @@ static int field_argument(struct brace *f, struct str name, struct value *out)
     size_t index = 0;
     bool digits = number_of(name, &index);
     if (name.len && !digits) {
+        if (run_step(f->r, f->args->n_named / 8))
+            return -1;
         for (size_t i = 0; i < f->args->n_named; i++)
             if (str_equal(f->args->names[i], name)) {
                 *out = f->args->at[f->args->n + i];
@@ -550,6 +566,8 @@ static int field_value(struct brace *f, struct str field, struct value *out)
             return run_fail(f->r, "Missing ']' in format string");
         if (name.len == 0)
             return run_fail(f->r, "Empty attribute in format string");
+        if (run_step(f->r, 1))
+            return -1;
         size_t number;
         if (!attribute && number_of(name, &number))
             index = value_int((int64_t)number);
@@ -608,6 +626,8 @@ static int expand(struct brace *f, const struct value *text, int depth, struct b
     struct str s = text->text;
     if (depth > 2)
         return run_fail(f->r, "Max string recursion exceeded");
+    if (run_step(f->r, s.len / 8)) // each byte is looked at for the end of a field, and then for what is in it
+        return -1;
     for (size_t at = 0, from = 0;;) {
         while (at < s.len && s.data[at] != '{' && s.data[at] != '}')
             at++;

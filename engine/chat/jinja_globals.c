@@ -10,10 +10,14 @@ static int list_count(struct run *r, const struct value *self, const struct call
 {
     struct value item;
     int64_t n = 0;
-    if (args_bind(r, args, "count", "value", 1, &item) || run_step(r, self->list->n))
+    if (args_bind(r, args, "count", "value", 1, &item))
         return -1;
-    for (size_t i = 0; i < self->list->n; i++)
-        n += value_same(&self->list->items[i], &item);
+    for (size_t i = 0; i < self->list->n; i++) {
+        bool same;
+        if (run_same(r, &self->list->items[i], &item, &same))
+            return -1;
+        n += same;
+    }
     *out = value_int(n);
     return 0;
 }
@@ -23,15 +27,19 @@ static int list_index(struct run *r, const struct value *self, const struct call
     struct value v[3] = {value_none(), value_int(0), value_int(INT64_MAX)};
     int64_t n = (int64_t)self->list->n, from, to;
     if (args_bind(r, args, "index", "value start stop", 1, v) || run_int_arg(r, &v[1], &from) ||
-        run_int_arg(r, &v[2], &to) || run_step(r, self->list->n))
+        run_int_arg(r, &v[2], &to))
         return -1;
     from = from < 0 ? MAX(from + n, (int64_t)0) : from;
     to = to < 0 ? to + n : MIN(to, n);
-    for (int64_t i = from; i < to; i++)
-        if (value_same(&self->list->items[i], &v[0])) {
+    for (int64_t i = from; i < to; i++) {
+        bool same;
+        if (run_same(r, &self->list->items[i], &v[0], &same))
+            return -1;
+        if (same) {
             *out = value_int(i);
             return 0;
         }
+    }
     return run_fail(r, "%s.index(x): x is not in it", value_type_name(self));
 }
 
@@ -49,7 +57,9 @@ static int dict_get(struct run *r, const struct value *self, const struct call_a
         return -1;
     if (v[0].kind == VALUE_LIST || v[0].kind == VALUE_DICT)
         return run_fail(r, "unhashable type: '%s'", value_type_name(&v[0]));
-    const struct value *found = value_find(self, &v[0]);
+    const struct value *found;
+    if (run_find(r, self, &v[0], &found))
+        return -1;
     *out = found ? *found : v[1];
     return 0;
 }
@@ -231,6 +241,8 @@ static int call_strftime(struct run *r, const struct value *self, const struct c
         return -1;
     if (!is_string(&v) || v.text.len >= sizeof format || (v.text.len && memchr(v.text.data, '\0', v.text.len)))
         return run_fail(r, "strftime_now() wants a format of less than %zu bytes", sizeof format);
+    if (run_step(r, 16 + 2 * v.text.len)) // a letter stands for up to some ten characters
+        return -1;
     if (v.text.len)
         memcpy(format, v.text.data, v.text.len);
     format[v.text.len] = '\0';

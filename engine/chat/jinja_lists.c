@@ -20,6 +20,8 @@ static int path_step(struct run *r, const struct value *of, struct str step, str
         n = digits ? 10 * n + (step.data[i] - '0') : 0;
     }
     struct value index = digits ? value_int(n) : value_string(step);
+    if (run_step(r, 1))
+        return -1;
     return run_get_item(r, of, &index, out);
 }
 
@@ -176,7 +178,7 @@ FILTER(first)
         *out = it->list.list->items[it->at++];
         return 0;
     }
-    if (run_items(r, in, &items))
+    if (run_sequence(r, in, &items))
         return -1;
     if (items.list->n == 0)
         return run_undefined_hint(r, out, "No first item, sequence was empty.");
@@ -191,7 +193,7 @@ FILTER(last)
         return -1;
     if (is_object(in, OBJ_ITERATOR))
         return run_fail(r, "'%s' object is not reversible", value_type_name(in));
-    if (run_items(r, in, &items))
+    if (run_sequence(r, in, &items))
         return -1;
     if (items.list->n == 0)
         return run_undefined_hint(r, out, "No last item, sequence was empty.");
@@ -287,7 +289,7 @@ FILTER(join)
             return -1;
     }
     *out = build_value(&b);
-    return run_step(r, items.list->n);
+    return 0;
 }
 
 FILTER(sum)
@@ -540,12 +542,12 @@ FILTER(groupby)
         return -1;
     for (size_t i = 0; i < sorted.list->n; i++) {
         struct value key, shown;
+        bool same = false;
         if (path_get(r, &sorted.list->items[i], &v[0], missing, &shown))
             return -1;
         key = shown;
-        if (fold(r, &key, value_truth(&v[2])) ||
-            ((i == 0 || !value_same(&key, &last)) && new_group(r, out, &shown, &members)) ||
-            run_list_push(r, &members, sorted.list->items[i]))
+        if (fold(r, &key, value_truth(&v[2])) || (i > 0 && run_same(r, &key, &last, &same)) ||
+            (!same && new_group(r, out, &shown, &members)) || run_list_push(r, &members, sorted.list->items[i]))
             return -1;
         last = key;
     }

@@ -188,9 +188,13 @@ static int float_power(struct run *r, double a, double b, struct value *out)
     return 0;
 }
 
+enum { FMOD_STEPS = 32 }; // a remainder takes a turn for each bit of the quotient, and that may have 2,000
+
 static int float_binary(struct run *r, enum binary_op op, double a, double b, struct value *out)
 {
     double quotient = 0, rest = 0;
+    if (run_step(r, op == OP_FLOORDIV || op == OP_MOD ? FMOD_STEPS : 0))
+        return -1;
     if ((op == OP_DIV || op == OP_FLOORDIV || op == OP_MOD) && b == 0)
         return run_fail(r, "float division by zero");
     switch (op) {
@@ -358,13 +362,33 @@ int run_binary(struct run *r, enum binary_op op, const struct value *a, const st
 
 // ---- Comparison ----
 
-bool value_same(const struct value *a, const struct value *b)
+static bool same_range(const struct range *x, const struct range *y)
 {
-    if (a->kind != VALUE_OBJECT || b->kind != VALUE_OBJECT || object_kind(a) != OBJ_RANGE ||
-        object_kind(b) != OBJ_RANGE)
-        return value_equal(a, b);
-    const struct range *x = a->object, *y = b->object;
     return x->n == y->n && (x->n == 0 || (x->start == y->start && (x->n == 1 || x->step == y->step)));
+}
+
+int run_same(struct run *r, const struct value *a, const struct value *b, bool *same)
+{
+    if (is_object(a, OBJ_RANGE) && is_object(b, OBJ_RANGE)) {
+        *same = same_range(a->object, b->object);
+        return run_step(r, 1);
+    }
+    int64_t before = r->max_steps - r->steps, left = before;
+    *same = value_equal_within(a, b, &left);
+    return run_step(r, (size_t)(before - left));
+}
+
+int run_find(struct run *r, const struct value *dict, const struct value *key, const struct value **found)
+{
+    int64_t before = r->max_steps - r->steps, left = before;
+    *found = value_find_within(dict, key, &left);
+    return run_step(r, (size_t)(before - left));
+}
+
+int run_find_name(struct run *r, const struct value *dict, struct str key, const struct value **found)
+{
+    struct value name = value_string(key);
+    return run_find(r, dict, &name, found);
 }
 
 static int order_text(struct str a, struct str b)
@@ -388,10 +412,12 @@ static int ordered(struct run *r, enum binary_op op, const struct value *a, cons
 static int ordered_lists(struct run *r, enum binary_op op, const struct value *a, const struct value *b, bool *out)
 {
     size_t n = MIN(a->list->n, b->list->n), i = 0;
-    while (i < n && value_same(&a->list->items[i], &b->list->items[i]))
-        i++;
-    if (run_step(r, i))
-        return -1;
+    for (bool same = true; i < n; i += same) {
+        if (run_same(r, &a->list->items[i], &b->list->items[i], &same))
+            return -1;
+        if (!same)
+            break;
+    }
     if (i < n)
         return ordered(r, op, &a->list->items[i], &b->list->items[i], out);
     struct value x = value_int((int64_t)a->list->n), y = value_int((int64_t)b->list->n);
@@ -418,6 +444,8 @@ static int ordered(struct run *r, enum binary_op op, const struct value *a, cons
     bool numbers = as_real(a, &unused) && as_real(b, &unused);
     if (!numbers && !(is_string(a) && is_string(b)))
         return not_ordered(r, op, a, b);
+    if (run_step_text(r, numbers ? 0 : MIN(a->text.len, b->text.len)))
+        return -1;
     int c = numbers ? order_numbers(a, b) : order_text(a->text, b->text);
     *out = c != 2 && (op == OP_LT ? c < 0 : op == OP_LE ? c <= 0 : op == OP_GT ? c > 0 : c >= 0);
     return 0;
@@ -431,13 +459,10 @@ int run_order(struct run *r, const struct value *a, const struct value *b, bool 
 int run_compare(struct run *r, enum binary_op op, const struct value *a, const struct value *b, bool *out)
 {
     int status = 0;
-    if (is_string(a) && is_string(b) && run_step(r, MIN(a->text.len, b->text.len) / 16))
-        return -1;
-    if ((value_count(a) > 8 || value_count(b) > 8) && run_step(r, value_count(a) + value_count(b)))
-        return -1;
-    if (op == OP_EQ || op == OP_NE)
-        *out = value_same(a, b) == (op == OP_EQ);
-    else if (op == OP_IN || op == OP_NOT_IN) {
+    if (op == OP_EQ || op == OP_NE) {
+        status = run_same(r, a, b, out);
+        *out = *out == (op == OP_EQ);
+    } else if (op == OP_IN || op == OP_NOT_IN) {
         status = run_contains(r, b, a, out);
         *out = *out == (op == OP_IN);
     } else {
@@ -464,17 +489,24 @@ static bool range_has(const struct range *g, const struct value *item)
 int run_contains(struct run *r, const struct value *in, const struct value *item, bool *out)
 {
     *out = false;
+    const struct value *found;
     if (is_string(in)) {
         if (is_undefined(item) || !is_string(item))
             return run_fail(r, "'in <string>' requires string as left operand, not %s", value_type_name(item));
-        *out = item->text.len == 0 ||
-               (in->text.len && memmem(in->text.data, in->text.len, item->text.data, item->text.len));
-        return run_step(r, in->text.len / 16);
+        *out = item->text.len == 0;
+        if (*out || in->text.len < item->text.len)
+            return 0;
+        if (run_step_text(r, in->text.len))
+            return -1;
+        *out = memmem(in->text.data, in->text.len, item->text.data, item->text.len) != NULL;
+        return 0;
     }
     if (in->kind == VALUE_DICT || (is_object(in, OBJ_VIEW) && ((const struct view *)in->object)->kind == VIEW_KEYS)) {
         if (item->kind == VALUE_LIST || item->kind == VALUE_DICT)
             return run_fail(r, "unhashable type: '%s'", value_type_name(item));
-        *out = value_find(in->kind == VALUE_DICT ? in : &((const struct view *)in->object)->dict, item) != NULL;
+        if (run_find(r, in->kind == VALUE_DICT ? in : &((const struct view *)in->object)->dict, item, &found))
+            return -1;
+        *out = found != NULL;
         return 0;
     }
     if (is_object(in, OBJ_RANGE)) {
@@ -484,11 +516,12 @@ int run_contains(struct run *r, const struct value *in, const struct value *item
     struct value list;
     if (!is_undefined(in) && !value_is_iterable(in))
         return run_fail(r, "argument of type '%s' is not iterable", value_type_name(in));
-    if (run_items(r, in, &list))
+    if (run_sequence(r, in, &list))
         return -1;
     for (size_t i = 0; i < list.list->n && !*out; i++)
-        *out = value_same(&list.list->items[i], item);
-    return run_step(r, list.list->n);
+        if (run_same(r, &list.list->items[i], item, out))
+            return -1;
+    return 0;
 }
 
 bool value_is_iterable(const struct value *v)
@@ -551,6 +584,11 @@ static int object_items(struct run *r, const struct value *v, struct value *list
 
 int run_items(struct run *r, const struct value *v, struct value *list)
 {
+    return run_sequence(r, v, list) || run_step(r, list->list->n) ? -1 : 0;
+}
+
+int run_sequence(struct run *r, const struct value *v, struct value *list)
+{
     if (is_list(v)) {
         *list = *v;
         return 0;
@@ -570,8 +608,10 @@ int run_length(struct run *r, const struct value *v, int64_t *n)
 {
     *n = 0;
     if (is_string(v)) {
+        if (run_step_text(r, v->text.len))
+            return -1;
         *n = (int64_t)string_chars(v->text);
-        return run_step(r, v->text.len / 16);
+        return 0;
     }
     if (is_list(v) || v->kind == VALUE_DICT)
         *n = (int64_t)value_count(v);

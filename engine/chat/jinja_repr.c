@@ -38,6 +38,8 @@ static int repr_string(struct run *r, struct build *b, const struct value *s)
 {
     const char *p = s->text.data;
     size_t n = s->text.len;
+    if (run_step(r, n / 8))
+        return -1;
     bool single = n && memchr(p, '\'', n), other = n && memchr(p, '"', n);
     char quote = single && !other ? '"' : '\'';
     const char quotes[2] = {quote, 0};
@@ -229,7 +231,7 @@ int run_escape_html(struct run *r, const struct value *v, struct value *out)
 {
     struct value s;
     struct build b = {.markup = true};
-    if (run_soft_str(r, v, &s))
+    if (run_soft_str(r, v, &s) || run_step_text(r, s.markup ? 0 : s.text.len))
         return -1;
     size_t start = 0;
     for (size_t i = 0; i < s.text.len && !s.markup; i++) {

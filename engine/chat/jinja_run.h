@@ -188,8 +188,10 @@ struct run {
 
 int run_fail(struct run *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 int run_no_memory(struct run *r);
-// Counts work; -1 beyond the limit.
+// Counts work; -1 beyond the limit. Whatever takes time is counted before it is done: a step is at most about 100 ns, a
+// visit to a node or an item, or 16 bytes of text that are copied or searched.
 int run_step(struct run *r, size_t n);
+int run_step_text(struct run *r, size_t bytes);
 void *run_alloc(struct run *r, size_t count, size_t size); // NULL when r->err is set
 #define RUN_NEW(r, type) ((type *)run_alloc((r), 1, sizeof(type)))
 struct value value_of_object(void *object);
@@ -222,7 +224,7 @@ int run_call_macro(struct run *r, const struct macro *m, const struct call_args 
 int loop_recurse(struct run *r, const struct loop *loop, const struct call_args *args, struct value *out);
 int run_loop_length(struct run *r, struct loop *loop, int64_t *n); // tests all remaining items
 int loop_attribute(struct run *r, const struct value *loop, struct str name, struct value *out, bool *found);
-bool scope_find(const struct run *r, struct str name, struct value *out);
+int scope_find(struct run *r, struct str name, struct value *out, bool *found);
 int run_get_attribute(struct run *r, const struct value *of, struct str name, struct value *out);
 int run_get_item(struct run *r, const struct value *of, const struct value *index, struct value *out);
 int run_get_slice(struct run *r, const struct value *of, const struct value *from, const struct value *to,
@@ -237,10 +239,15 @@ int run_binary(struct run *r, enum binary_op op, const struct value *a, const st
 int run_negate(struct run *r, const struct value *a, struct value *out);
 int run_compare(struct run *r, enum binary_op op, const struct value *a, const struct value *b, bool *out);
 int run_order(struct run *r, const struct value *a, const struct value *b, bool *less); // a < b
-bool value_same(const struct value *a, const struct value *b);
+int run_same(struct run *r, const struct value *a, const struct value *b, bool *same);  // a == b
+// The value of a dict's key; NULL when it is absent or when `dict` is no dict.
+int run_find(struct run *r, const struct value *dict, const struct value *key, const struct value **found);
+int run_find_name(struct run *r, const struct value *dict, struct str key, const struct value **found);
 int run_contains(struct run *r, const struct value *in, const struct value *item, bool *out);
-// All items that `for` would iterate over, as a list; a list is not copied.
+// All items that `for` would iterate over, as a list; a list is not copied. run_items counts a step for each item, for
+// callers that look at all of them; run_sequence counts none for the items of a list.
 int run_items(struct run *r, const struct value *v, struct value *list);
+int run_sequence(struct run *r, const struct value *v, struct value *list);
 int run_length(struct run *r, const struct value *v, int64_t *n); // len()
 bool value_is_iterable(const struct value *v);
 int run_int_arg(struct run *r, const struct value *v, int64_t *out);       // an int or a bool

@@ -29,6 +29,11 @@ int run_step(struct run *r, size_t n)
                                     : run_fail(r, "the template takes more than %lld steps", (long long)r->max_steps);
 }
 
+int run_step_text(struct run *r, size_t bytes)
+{
+    return run_step(r, bytes / 16);
+}
+
 void *run_alloc(struct run *r, size_t count, size_t size)
 {
     size_t bytes;
@@ -86,7 +91,9 @@ int run_dict_put(struct run *r, struct value *dict, struct value key, struct val
 {
     if (key.kind == VALUE_LIST || key.kind == VALUE_DICT)
         return run_fail(r, "unhashable type: '%s'", value_type_name(&key));
-    return run_step(r, 1) ? -1 : checked(r, value_dict_put(&r->arena, dict, key, v, r->err));
+    int64_t before = r->max_steps - r->steps, left = before;
+    int status = value_dict_put_within(&r->arena, dict, key, v, &left, r->err);
+    return run_step(r, (size_t)(before - left)) ? -1 : checked(r, status);
 }
 
 int run_iterator(struct run *r, struct value *out, struct value list, const char *name)
@@ -160,7 +167,7 @@ int build_text(struct run *r, struct build *b, struct str s, uint8_t origin, con
 {
     if (s.len == 0)
         return 0;
-    if (run_step(r, s.len / 16) || reserve(r, b, s.len))
+    if (run_step_text(r, s.len) || reserve(r, b, s.len))
         return -1;
     if (b->n == 0 && !b->marks)
         b->origin = origin == ORIGIN_MIXED ? ORIGIN_OWN : origin;
@@ -299,7 +306,7 @@ int string_concat(struct run *r, const struct value *a, const struct value *b, s
     uint8_t origin = a->origin == b->origin ? a->origin : ORIGIN_MIXED;
     struct grown *g = grown_at(r, a, b->text.len);
     if (g && (g->marks || origin != ORIGIN_MIXED)) {
-        if (run_step(r, b->text.len / 16))
+        if (run_step_text(r, b->text.len))
             return -1;
         size_t from = (size_t)(a->text.data - g->data);
         put_grown(g, b);
@@ -308,7 +315,7 @@ int string_concat(struct run *r, const struct value *a, const struct value *b, s
     }
     bool small = n < 256;
     struct grown fresh = {.cap = small ? n : 2 * n};
-    fresh.data = run_step(r, n / 16) ? NULL : run_alloc(r, fresh.cap, 1);
+    fresh.data = run_step_text(r, n) ? NULL : run_alloc(r, fresh.cap, 1);
     // a string that grows will probably contain both origins eventually
     fresh.marks = fresh.data && (origin == ORIGIN_MIXED || !small) ? run_alloc(r, fresh.cap, 1) : NULL;
     if (!fresh.data || (!fresh.marks && (origin == ORIGIN_MIXED || !small)))

@@ -82,9 +82,10 @@ static int is_lower(struct run *r, const struct value *v, const struct call_args
 static int leaves(struct run *r, const struct value *v, struct value by, int64_t rest, struct value *out)
 {
     struct value left, want = value_int(rest);
-    if (run_binary(r, OP_MOD, v, &by, &left))
+    bool same;
+    if (run_binary(r, OP_MOD, v, &by, &left) || run_same(r, &left, &want, &same))
         return -1;
-    *out = value_bool(value_same(&left, &want));
+    *out = value_bool(same);
     return 0;
 }
 
@@ -104,21 +105,24 @@ static int is_divisibleby(struct run *r, const struct value *v, const struct cal
     return args_bind(r, args, "divisibleby", "num", 1, &by) ? -1 : leaves(r, v, by, 0, out);
 }
 
-static bool same_object(const struct value *a, const struct value *b)
+static int same_object(struct run *r, const struct value *a, const struct value *b, bool *same)
 {
-    if (a->kind != b->kind)
-        return false;
-    if (a->kind == VALUE_LIST || a->kind == VALUE_TUPLE || a->kind == VALUE_DICT || a->kind == VALUE_OBJECT)
-        return a->object == b->object;
-    return a->kind != VALUE_UNDEFINED && value_equal(a, b);
+    *same = false;
+    if (a->kind != b->kind || a->kind == VALUE_UNDEFINED)
+        return 0;
+    if (a->kind != VALUE_LIST && a->kind != VALUE_TUPLE && a->kind != VALUE_DICT && a->kind != VALUE_OBJECT)
+        return run_same(r, a, b, same);
+    *same = a->object == b->object;
+    return 0;
 }
 
 static int is_sameas(struct run *r, const struct value *v, const struct call_args *args, struct value *out)
 {
     struct value other;
-    if (args_bind(r, args, "sameas", "other", 1, &other))
+    bool same;
+    if (args_bind(r, args, "sameas", "other", 1, &other) || same_object(r, v, &other, &same))
         return -1;
-    *out = value_bool(same_object(v, &other));
+    *out = value_bool(same);
     return 0;
 }
 

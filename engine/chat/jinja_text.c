@@ -92,14 +92,25 @@ static bool in_set(uint32_t cp, const struct value *set)
     return false;
 }
 
-struct value text_strip(const struct value *s, const struct value *set, bool left, bool right)
+int text_strip(struct run *r, const struct value *s, const struct value *set, bool left, bool right, struct value *out)
 {
-    size_t from = 0, to = s->text.len, len;
-    while (left && from < to && in_set(text_char(s->text, from, &len), set))
-        from += len;
-    while (right && to > from && in_set(text_char_before(s->text, to, &len), set))
-        to -= len;
-    return string_slice(s, from, to);
+    size_t from = 0, to = s->text.len, len, steps = set ? 1 + set->text.len / 16 : 0;
+    if (run_step_text(r, set ? 0 : s->text.len))
+        return -1;
+    for (; left && from < to; from += len) {
+        if (run_step(r, steps))
+            return -1;
+        if (!in_set(text_char(s->text, from, &len), set))
+            break;
+    }
+    for (; right && to > from; to -= len) {
+        if (run_step(r, steps))
+            return -1;
+        if (!in_set(text_char_before(s->text, to, &len), set))
+            break;
+    }
+    *out = string_slice(s, from, to);
+    return 0;
 }
 
 // ---- Case ----
@@ -230,11 +241,9 @@ static int strip(struct run *r, const struct value *s, const struct call_args *a
                  bool right, struct value *out)
 {
     struct value set = value_none();
-    if (args_bind(r, args, what, "chars", 0, &set) || (set.kind != VALUE_NONE && want_string(r, what, &set)) ||
-        run_step(r, s->text.len / 16))
+    if (args_bind(r, args, what, "chars", 0, &set) || (set.kind != VALUE_NONE && want_string(r, what, &set)))
         return -1;
-    *out = text_strip(s, is_string(&set) ? &set : NULL, left, right);
-    return 0;
+    return text_strip(r, s, is_string(&set) ? &set : NULL, left, right, out);
 }
 
 int str_strip(struct run *r, const struct value *s, const struct call_args *args, struct value *out)
@@ -255,6 +264,8 @@ int str_rstrip(struct run *r, const struct value *s, const struct call_args *arg
 int text_pad(struct run *r, const struct value *s, int64_t width, int align, const struct value *fill,
              struct value *out)
 {
+    if (run_step_text(r, s->text.len))
+        return -1;
     int64_t n = (int64_t)string_chars(s->text), missing = width > n ? width - n : 0;
     // with an odd remainder, str.center puts this much on the left
     int64_t left = align < 0 ? 0 : align > 0 ? missing : missing / 2 + (missing & width & 1);
@@ -284,6 +295,8 @@ static int pad(struct run *r, const struct value *s, const struct call_args *arg
     int64_t width;
     if (args_bind(r, args, what, "width fillchar", 1, v) || run_int_arg(r, &v[0], &width) ||
         want_string(r, what, &v[1]))
+        return -1;
+    if (run_step_text(r, v[1].text.len))
         return -1;
     if (string_chars(v[1].text) != 1)
         return run_fail(r, "the fill character must be exactly one character long");
@@ -350,6 +363,12 @@ size_t text_find(struct str s, struct str what, size_t from, size_t to, bool las
     return SIZE_MAX;
 }
 
+// The steps of a search backwards, which compares all of `what` at each byte.
+static size_t find_last_steps(size_t bytes, size_t what)
+{
+    return bytes / 4 * (1 + what / 64);
+}
+
 static int bound_arg(struct run *r, const struct value *v, int64_t n, int64_t none, int64_t *out)
 {
     *out = none;
@@ -365,8 +384,10 @@ static int bound_arg(struct run *r, const struct value *v, int64_t n, int64_t no
 // string.
 static int byte_range(struct run *r, struct str s, const struct value *v, size_t *from, size_t *to, bool *none)
 {
+    if (run_step(r, s.len / 4))
+        return -1;
     int64_t n = (int64_t)string_chars(s), a, b;
-    if (bound_arg(r, &v[0], n, 0, &a) || bound_arg(r, &v[1], n, n, &b) || run_step(r, s.len / 4))
+    if (bound_arg(r, &v[0], n, 0, &a) || bound_arg(r, &v[1], n, n, &b))
         return -1;
     *none = a > n || a > MIN(b, n);
     *from = string_char_at(s, (size_t)MIN(a, n));
@@ -383,7 +404,7 @@ static int find(struct run *r, const struct value *s, const struct call_args *ar
     if (args_bind(r, args, what, "sub start end", 1, v) || want_string(r, what, &v[0]) ||
         byte_range(r, s->text, v + 1, &from, &to, &none))
         return -1;
-    if (last && run_step(r, (to - from) / 4 * (1 + v[0].text.len / 64)))
+    if (last && run_step(r, find_last_steps(to - from, v[0].text.len)))
         return -1;
     size_t at = none ? SIZE_MAX : text_find(s->text, v[0].text, from, to, last);
     if (at == SIZE_MAX && must)
@@ -445,7 +466,7 @@ static int affix(struct run *r, const struct value *s, const struct call_args *a
         return -1;
     const struct value *all = v[0].kind == VALUE_TUPLE ? v[0].list->items : &v[0];
     for (size_t i = 0; i < (v[0].kind == VALUE_TUPLE ? v[0].list->n : 1); i++) {
-        if (want_string(r, what, &all[i]))
+        if (want_string(r, what, &all[i]) || run_step(r, 1 + MIN(all[i].text.len, to - from) / 16))
             return -1;
         found = found || (!none && has_affix((struct str){s->text.data + from, to - from}, all[i].text, end));
     }
@@ -466,7 +487,8 @@ int str_endswith(struct run *r, const struct value *s, const struct call_args *a
 int str_removeprefix(struct run *r, const struct value *s, const struct call_args *args, struct value *out)
 {
     struct value v;
-    if (args_bind(r, args, "removeprefix", "prefix", 1, &v) || want_string(r, "removeprefix", &v))
+    if (args_bind(r, args, "removeprefix", "prefix", 1, &v) || want_string(r, "removeprefix", &v) ||
+        run_step_text(r, v.text.len))
         return -1;
     *out = has_affix(s->text, v.text, false) ? string_slice(s, v.text.len, s->text.len) : *s;
     return 0;
@@ -475,7 +497,8 @@ int str_removeprefix(struct run *r, const struct value *s, const struct call_arg
 int str_removesuffix(struct run *r, const struct value *s, const struct call_args *args, struct value *out)
 {
     struct value v;
-    if (args_bind(r, args, "removesuffix", "suffix", 1, &v) || want_string(r, "removesuffix", &v))
+    if (args_bind(r, args, "removesuffix", "suffix", 1, &v) || want_string(r, "removesuffix", &v) ||
+        run_step_text(r, v.text.len))
         return -1;
     *out = has_affix(s->text, v.text, true) ? string_slice(s, 0, s->text.len - v.text.len) : *s;
     return 0;
@@ -511,13 +534,13 @@ int text_replace(struct run *r, const struct value *s, const struct value *old, 
         return replace_between(r, s, new, count, out);
     struct build b = {.markup = s->markup};
     size_t from = 0, at;
+    if (run_step_text(r, s->text.len))
+        return -1;
     for (; count != 0 && (at = text_find(s->text, old->text, from, s->text.len, false)) != SIZE_MAX; count--) {
         if (run_step(r, 1) || build_slice(r, &b, s, from, at) || build_string(r, &b, new))
             return -1;
         from = at + old->text.len;
     }
-    if (run_step(r, s->text.len / 16))
-        return -1;
     if (from == 0) {
         *out = *s;
         return 0;
@@ -632,7 +655,7 @@ static int split_at(struct run *r, const struct value *s, struct str sep, int64_
 static int split_at_back(struct run *r, const struct value *s, struct str sep, int64_t most, struct value *out)
 {
     size_t to = s->text.len, at;
-    if (run_step(r, to / 4 * (1 + sep.len / 64)))
+    if (run_step(r, find_last_steps(to, sep.len)))
         return -1;
     for (; most != 0 && (at = text_find(s->text, sep, 0, to, true)) != SIZE_MAX; most--) {
         if (push_slice(r, out, s, at + sep.len, to))
@@ -705,7 +728,8 @@ static int partition(struct run *r, const struct value *s, const struct call_arg
                      struct value *out)
 {
     struct value sep;
-    if (args_bind(r, args, what, "sep", 1, &sep) || want_string(r, what, &sep) || run_step(r, s->text.len / 8))
+    if (args_bind(r, args, what, "sep", 1, &sep) || want_string(r, what, &sep) ||
+        run_step(r, last ? find_last_steps(s->text.len, sep.text.len) : s->text.len / 8))
         return -1;
     if (sep.text.len == 0)
         return run_fail(r, "empty separator");

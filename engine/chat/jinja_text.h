@@ -12,7 +12,7 @@ bool text_is_space(uint32_t cp);
 uint32_t text_char(struct str s, size_t at, size_t *len);
 uint32_t text_char_before(struct str s, size_t to, size_t *len);
 // Removes the characters of `set` (NULL: white space) at the ends.
-struct value text_strip(const struct value *s, const struct value *set, bool left, bool right);
+int text_strip(struct run *r, const struct value *s, const struct value *set, bool left, bool right, struct value *out);
 int text_case(struct run *r, const struct value *s, enum letter_case how, struct value *out);
 int text_capitalize(struct run *r, const struct value *s, struct value *out);
 bool text_has_case(struct str s, bool upper); // isupper and islower

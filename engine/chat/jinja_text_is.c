@@ -94,19 +94,25 @@ bool text_has_case(struct str s, bool upper)
 
 static int str_isupper(struct run *r, const struct value *s, const struct call_args *args, struct value *out)
 {
+    if (plain(r, "isupper", args) || run_step(r, s->text.len / 8))
+        return -1;
     *out = value_bool(text_has_case(s->text, true));
-    return plain(r, "isupper", args) ? -1 : run_step(r, s->text.len / 8);
+    return 0;
 }
 
 static int str_islower(struct run *r, const struct value *s, const struct call_args *args, struct value *out)
 {
+    if (plain(r, "islower", args) || run_step(r, s->text.len / 8))
+        return -1;
     *out = value_bool(text_has_case(s->text, false));
-    return plain(r, "islower", args) ? -1 : run_step(r, s->text.len / 8);
+    return 0;
 }
 
 static int str_istitle(struct run *r, const struct value *s, const struct call_args *args, struct value *out)
 {
     bool within = false, some = false, all = true;
+    if (plain(r, "istitle", args) || run_step(r, s->text.len / 8))
+        return -1;
     for (size_t at = 0, len; at < s->text.len && all; at += len) {
         uint32_t cp = text_char(s->text, at, &len);
         bool lower = case_is_lower(cp), cased = case_is_cased(cp);
@@ -115,19 +121,21 @@ static int str_istitle(struct run *r, const struct value *s, const struct call_a
         within = cased;
     }
     *out = value_bool(all && some);
-    return plain(r, "istitle", args) ? -1 : run_step(r, s->text.len / 8);
+    return 0;
 }
 
 static int str_isidentifier(struct run *r, const struct value *s, const struct call_args *args, struct value *out)
 {
     bool all = s->text.len > 0;
+    if (plain(r, "isidentifier", args) || run_step(r, s->text.len / 8))
+        return -1;
     for (size_t at = 0, len; at < s->text.len && all; at += len) {
         uint32_t cp = text_char(s->text, at, &len);
         unsigned bits = unicode_bits(cp);
         all = cp == '_' || bits & UNI_LETTER || (at > 0 && bits & (UNI_DIGIT | UNI_MARK));
     }
     *out = value_bool(all);
-    return plain(r, "isidentifier", args) ? -1 : run_step(r, s->text.len / 8);
+    return 0;
 }
 
 static int str_format(struct run *r, const struct value *s, const struct call_args *args, struct value *out)

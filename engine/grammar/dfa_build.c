@@ -314,6 +314,9 @@ static void minimize(struct dfa **d, struct exprs *x)
 
 // --- expressions ---
 
+// Automata of automata are built by recursion, some 300 bytes of stack each.
+enum { DFA_NEST_MAX = 2000 };
+
 static int build_pair(struct dfa **out, struct exprs *x, expr_id left, expr_id right, struct error *err)
 {
     struct dfa *a = NULL, *b = NULL;
@@ -337,9 +340,8 @@ static int build_not(struct dfa **out, struct exprs *x, expr_id e, struct error 
     return status;
 }
 
-int dfa_from_expr(struct dfa **out, struct exprs *x, expr_id e, struct error *err)
+static int build_any(struct dfa **out, struct exprs *x, expr_id e, struct error *err)
 {
-    *out = NULL;
     if (exprs_check(x, err) || expr_lower(x, e, &e, err))
         return -1;
     const struct expr at = x->at[e];
@@ -352,6 +354,17 @@ int dfa_from_expr(struct dfa **out, struct exprs *x, expr_id e, struct error *er
         status = dfa_of_plain(out, x, e, err);
     if (!status)
         minimize(out, x);
+    return status;
+}
+
+int dfa_from_expr(struct dfa **out, struct exprs *x, expr_id e, struct error *err)
+{
+    *out = NULL;
+    if (x->nested >= DFA_NEST_MAX)
+        return fail(err, E_USAGE, "patterns are too complex: more than %d of them meet in one text", DFA_NEST_MAX);
+    x->nested++;
+    int status = build_any(out, x, e, err);
+    x->nested--;
     return status;
 }
 

@@ -81,6 +81,7 @@ static void begin(struct exprs *x);
 
 static expr_id intern(struct exprs *x, struct expr e)
 {
+    x->made++;
     if (!x->n && e.op != X_NEVER)
         begin(x);
     if (!grow_table(x) || !grow(x, (void **)&x->at, x->n, &x->cap, sizeof *x->at))
@@ -550,7 +551,10 @@ expr_id expr_chars(struct exprs *x, struct char_set *s)
     for (size_t i = 0; i < s->n; i++)
         for (uint32_t c = s->at[i].from; c <= s->at[i].to && c < 0x80; c++)
             byte_set_add(&ascii, c);
+    if (!s->n || s->at[s->n - 1].to < 0x80)
+        return expr_bytes(x, &ascii);
     struct ways w = {0};
+    x->work += BLOCK_LOOKS;
     for (size_t i = 0; i < COUNT_OF(lengths); i++) {
         const struct spelling l = {x, s, lengths[i].from, lengths[i].to};
         const int shift = 6 * lengths[i].tail;
@@ -563,8 +567,10 @@ expr_id expr_chars(struct exprs *x, struct char_set *s)
 expr_id expr_any_char(struct exprs *x)
 {
     struct char_set all = {0};
+    if (x->any_char != EXPR_NEVER)
+        return x->any_char;
     char_set_add(&all, 0, CHAR_MAX_CODE);
-    expr_id e = expr_chars(x, &all);
+    x->any_char = expr_chars(x, &all);
     char_set_free(&all);
-    return e;
+    return x->any_char;
 }

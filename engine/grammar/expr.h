@@ -57,9 +57,12 @@ struct exprs {
     uint32_t n_rules, cap_rules;
     struct dfa **dfas;
     uint32_t n_dfas, cap_dfas;
-    uint64_t work;  // work on automata and character sets so far, in visited transitions
-    bool failed;    // out of memory: every expression made since is EXPR_NEVER
-    bool overgrown; // more expressions than EXPRS_MAX
+    expr_id any_char; // see expr_any_char; EXPR_NEVER until it is made
+    int nested;       // automata that are being built for others
+    uint64_t made;    // expressions asked for so far, those that existed already included
+    uint64_t work;    // work on automata and character sets so far, in visited transitions
+    bool failed;      // out of memory: every expression made since is EXPR_NEVER
+    bool overgrown;   // more expressions than EXPRS_MAX
 };
 enum { EXPRS_MAX = 1 << 21 };
 

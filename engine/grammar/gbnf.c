@@ -1,5 +1,6 @@
 // Parser of GBNF, the grammar language of llama.cpp: recursive descent that builds expressions.
 #include "engine/grammar/compiled.h"
+#include "engine/grammar/dfa_build.h"
 
 #include <stdlib.h>
 
@@ -12,32 +13,34 @@ struct parser {
     uint32_t *names; // hash -> rule + 1
     size_t n_slots;
     int nested;
+    const char *mark; // the place that was last asked for: see find_place
+    int line, column;
     struct error *err;
 };
 
 // --- positions ---
 
-static int line_of(const struct parser *p, const char *at)
+// Line and column of a byte; columns count characters, from 1. The text is gone through once, because places are asked
+// for in the order of the text.
+static void find_place(struct parser *p, const char *at, int *line, int *column)
 {
-    int line = 1;
-    for (const char *c = p->begin; c < at; c++)
-        line += *c == '\n';
-    return line;
-}
-
-// Counts characters, from 1.
-static int column_of(const struct parser *p, const char *at)
-{
-    int column = 1;
-    for (const char *c = at; c > p->begin && c[-1] != '\n'; c--)
-        column += ((unsigned char)c[-1] & 0xC0) != 0x80;
-    return column;
+    if (!p->mark || at < p->mark) {
+        p->mark = p->begin;
+        p->line = p->column = 1;
+    }
+    for (; p->mark < at; p->mark++) {
+        p->line += *p->mark == '\n';
+        p->column = *p->mark == '\n' ? 1 : p->column + (((unsigned char)*p->mark & 0xC0) != 0x80);
+    }
+    *line = p->line;
+    *column = p->column;
 }
 
 static int refuse(struct parser *p, const char *at, const char *what)
 {
-    return fail_at(p->err, E_USAGE, (uint64_t)(at - p->begin), "grammar: line %d, column %d: %s", line_of(p, at),
-                   column_of(p, at), what);
+    int line, column;
+    find_place(p, at, &line, &column);
+    return fail_at(p->err, E_USAGE, (uint64_t)(at - p->begin), "grammar: line %d, column %d: %s", line, column, what);
 }
 
 // --- spaces and names ---
@@ -115,8 +118,7 @@ static int find_rule(struct parser *p, struct str name, uint32_t *rule)
     *rule = exprs_rule(p->x, name);
     if (*rule == UINT32_MAX)
         return fail(p->err, E_MEMORY, "no memory for %u rules", p->x->n_rules);
-    p->x->rules[*rule].line = line_of(p, name.data);
-    p->x->rules[*rule].column = column_of(p, name.data);
+    find_place(p, name.data, &p->x->rules[*rule].line, &p->x->rules[*rule].column);
     p->names[slot] = *rule + 1;
     return 0;
 }
@@ -219,7 +221,7 @@ static int take_class(struct parser *p, expr_id *out)
         *out = expr_chars(p->x, &set);
     }
     char_set_free(&set);
-    return status;
+    return status || dfa_spend(p->x, 0) ? status : dfa_too_much(p->err);
 }
 
 // --- tokens: <[id]>, <text> ---

@@ -44,36 +44,50 @@ static uint32_t saturated(uint64_t n)
     return n > NET_OPS_MAX ? NET_OPS_MAX + 1 : (uint32_t)n;
 }
 
-// Returns the number of ops that an expression takes. A shared subexpression counts at each use.
+static bool is_list(const struct expr *e)
+{
+    return e->op == X_CAT || e->op == X_ALT;
+}
+
+static uint32_t size_of(struct builder *b, expr_id e, uint32_t nested);
+
+// The size of what is neither a sequence nor a choice.
+static uint32_t size_of_one(struct builder *b, const struct expr *at, uint32_t nested)
+{
+    if (at->op == X_REPEAT) {
+        uint64_t one = (uint64_t)size_of(b, at->a, nested + 1) + 1;
+        return saturated(one * (at->max == REPEAT_ANY ? (uint64_t)at->min + 1 : at->max) + 1);
+    }
+    if (at->op == X_RULE)
+        return b->shapes[at->a].inlined ? b->shapes[at->a].size : 1;
+    return at->op == X_DFA ? saturated(dfa_size(b->x->dfas[at->a])) : at->op != X_EMPTY;
+}
+
+// Returns the number of ops that an expression takes. A shared subexpression counts at each use. The sizes of all
+// suffixes of a sequence or choice are kept, from the last to the first, because other expressions share them.
 static uint32_t size_of(struct builder *b, expr_id e, uint32_t nested)
 {
-    uint64_t sum = 0;
-    expr_id whole = e;
-    if (nested > NEST_MAX)
+    expr_id last = e;
+    size_t n = 0;
+    if (b->sizes[e] || nested > NEST_MAX)
+        return b->sizes[e] ? b->sizes[e] : NET_OPS_MAX + 1;
+    for (; is_list(&b->x->at[last]) && !b->sizes[last]; last = b->x->at[last].b)
+        n++;
+    expr_id *suffixes = calloc(n + 1, sizeof *suffixes);
+    if (!suffixes)
         return NET_OPS_MAX + 1;
-    for (bool more = true; more;) {
-        const struct expr *at = &b->x->at[e];
-        if (b->sizes[e]) {
-            sum += b->sizes[e];
-            break;
-        }
-        more = at->op == X_CAT || at->op == X_ALT;
-        if (more) {
-            sum += size_of(b, at->a, nested + 1) + (at->op == X_ALT);
-            e = at->b;
-        } else if (at->op == X_REPEAT) {
-            uint64_t one = (uint64_t)size_of(b, at->a, nested + 1) + 1;
-            sum += one * (at->max == REPEAT_ANY ? (uint64_t)at->min + 1 : at->max) + 1;
-        } else if (at->op == X_RULE) {
-            const struct shape *s = &b->shapes[at->a];
-            sum += s->inlined ? s->size : 1;
-        } else if (at->op == X_DFA) {
-            sum += dfa_size(b->x->dfas[at->a]);
-        } else {
-            sum += at->op != X_EMPTY;
-        }
+    n = 0;
+    for (expr_id at = e; at != last; at = b->x->at[at].b)
+        suffixes[n++] = at;
+    uint64_t sum = b->sizes[last] ? b->sizes[last] : size_of_one(b, &b->x->at[last], nested);
+    b->sizes[last] = saturated(sum);
+    while (n > 0) {
+        const struct expr *at = &b->x->at[suffixes[--n]];
+        sum += size_of(b, at->a, nested + 1) + (at->op == X_ALT);
+        b->sizes[suffixes[n]] = saturated(sum);
     }
-    return b->sizes[whole] = saturated(sum);
+    free(suffixes);
+    return b->sizes[e];
 }
 
 // Decides whether a rule is inlined. Callees come first in graph.order, so their decisions are already known.

@@ -347,7 +347,7 @@ static int take_set(struct regex *r, expr_id *out)
     if (!status)
         *out = expr_chars(r->x, &set);
     char_set_free(&set);
-    return status;
+    return status || dfa_spend(r->x, 0) ? status : dfa_too_much(r->err);
 }
 
 static bool take_number(struct regex *r, uint32_t *n)
@@ -414,7 +414,9 @@ static int push(struct regex *r, struct parts *parts, struct part part)
 {
     if (parts->n == parts->cap) {
         size_t cap = parts->cap ? 2 * parts->cap : 16;
-        struct part *at = cap > REGEX_PARTS_MAX ? NULL : realloc(parts->at, cap * sizeof *at);
+        if (cap > REGEX_PARTS_MAX)
+            return fail(r->err, E_USAGE, "a pattern of more than %d parts in a row", REGEX_PARTS_MAX);
+        struct part *at = realloc(parts->at, cap * sizeof *at);
         if (!at)
             return fail(r->err, E_MEMORY, "no memory for a pattern of %zu parts", cap);
         parts->at = at;

@@ -53,6 +53,15 @@ int schema_no_memory(struct schema *s)
     return fail(s->err, E_MEMORY, "no memory for a schema of %u parts", s->n_claims);
 }
 
+int schema_spend(struct schema *s, size_t n)
+{
+    s->work += n;
+    return s->work + s->x.made <= SCHEMA_WORK_MAX
+               ? 0
+               : fail(s->err, E_USAGE, "schema: it takes more than %d million steps to compile",
+                      SCHEMA_WORK_MAX / 1000000);
+}
+
 // --- references ---
 
 static bool unescape(struct str in, char *out, size_t *n)
@@ -104,8 +113,10 @@ static const struct value *follow_pointer(const struct value *v, struct str poin
 }
 
 // Finds the schema with that $anchor, or with that $id.
-static const struct value *find_named(const struct value *v, const char *keyword, struct str name, int depth)
+static const struct value *find_named(struct schema *s, const struct value *v, const char *keyword, struct str name,
+                                      int depth)
 {
+    s->work++;
     if (depth > SCHEMA_DEPTH_MAX * 3)
         return NULL;
     const struct value *anchor = v->kind == VALUE_DICT ? value_get(v, keyword) : NULL;
@@ -116,7 +127,7 @@ static const struct value *find_named(const struct value *v, const char *keyword
         return v;
     const struct value *found = NULL;
     for (size_t i = 0; i < value_count(v) && !found; i++)
-        found = find_named(v->kind == VALUE_DICT ? &v->dict->entries[i].value : &v->list->items[i], keyword, name,
+        found = find_named(s, v->kind == VALUE_DICT ? &v->dict->entries[i].value : &v->list->items[i], keyword, name,
                            depth + 1);
     return found;
 }
@@ -129,7 +140,7 @@ int schema_resolve(struct schema *s, const struct value *ref, const struct value
     const char *hash = text.len ? memchr(text.data, '#', text.len) : NULL;
     struct str base = {text.data, hash ? (size_t)(hash - text.data) : text.len};
     struct str fragment = hash ? (struct str){hash + 1, text.len - base.len - 1} : (struct str){"", 0};
-    const struct value *from = base.len ? find_named(&s->root, "$id", base, 0) : &s->root;
+    const struct value *from = base.len ? find_named(s, &s->root, "$id", base, 0) : &s->root;
     char *buffer = malloc(text.len + 1);
     if (!buffer)
         return schema_no_memory(s);
@@ -137,8 +148,10 @@ int schema_resolve(struct schema *s, const struct value *ref, const struct value
     if (from && (!fragment.len || fragment.data[0] == '/'))
         *target = follow_pointer(from, fragment, buffer);
     else if (from)
-        *target = find_named(from, "$anchor", fragment, 0);
+        *target = find_named(s, from, "$anchor", fragment, 0);
     free(buffer);
+    if (schema_spend(s, 1 + text.len / 8))
+        return -1;
     if (!*target && !from)
         return schema_refuse(s, ref, "$ref '%.*s' leads out of the schema, which is not supported", STR_ARG(text));
     if (!*target || ((*target)->kind != VALUE_DICT && (*target)->kind != VALUE_BOOL))
@@ -263,6 +276,10 @@ int schema_claim(struct schema *s, const struct literal *list, size_t n, expr_id
     bool never = false;
     if (!kept)
         return schema_no_memory(s);
+    if (schema_spend(s, 1 + n * n / 8)) { // each literal is looked for among those before it
+        free(kept);
+        return -1;
+    }
     for (size_t i = 0; i < n; i++) {
         int known = trivial(list[i]);
         struct literal opposite = {list[i].node, !list[i].negated};
@@ -279,7 +296,6 @@ int schema_claim(struct schema *s, const struct literal *list, size_t n, expr_id
 // --- rules ---
 
 struct building {
-    const struct claim *claim;
     expr_id *ways;
     size_t n, cap;
 };
@@ -288,10 +304,12 @@ static int add_branch(void *arg, struct schema *s, const struct branch *b)
 {
     struct building *to = arg;
     expr_id e;
+    if (schema_spend(s, 16 + 4 * b->n))
+        return -1;
     if (++s->n_branches > BRANCHES_MAX)
         return fail(s->err, E_USAGE, "schema: its anyOf, oneOf and not come to more than %d combinations",
                     BRANCHES_MAX);
-    if (schema_emit(s, b, to->claim->at, to->claim->n, &e))
+    if (schema_emit(s, b, &e))
         return -1;
     if (to->n == to->cap) {
         size_t cap = to->cap ? 2 * to->cap : 8;
@@ -308,7 +326,7 @@ static int add_branch(void *arg, struct schema *s, const struct branch *b)
 static int build_claim(struct schema *s, uint32_t i)
 {
     struct claim claim = s->claims[i];
-    struct building to = {.claim = &claim};
+    struct building to = {0};
     int status = schema_expand(s, claim.at, claim.n, TYPE_ALL, add_branch, &to);
     if (!status)
         s->x.rules[claim.rule].body = expr_alt_n(&s->x, to.ways, to.n);

@@ -90,6 +90,9 @@ struct schema {
     uint32_t n_claims, cap_claims, n_built;
     uint32_t *table, table_size;                     // hash -> claim + 1
     size_t n_branches, n_steps;                      // sums over all claims
+    int n_nested;                                    // expansions that are under way
+    uint64_t work;                                   // see schema_spend
+    expr_id written;                                 // a character as JSON may write it; EXPR_NEVER until it is made
     uint32_t string_rule, number_rule, integer_rule; // rules without demands; UINT32_MAX until used
     struct {
         const struct value *v;
@@ -100,11 +103,20 @@ struct schema {
     size_t n_passed_over;
     struct error *err;
 };
-enum { CLAIMS_MAX = 50000, BRANCHES_MAX = 100000, SCHEMA_BYTES_MAX = 4 << 20, SCHEMA_DEPTH_MAX = 100 };
+enum {
+    CLAIMS_MAX = 50000,
+    BRANCHES_MAX = 100000,
+    SCHEMA_BYTES_MAX = 4 << 20,
+    SCHEMA_DEPTH_MAX = 100,
+    SCHEMA_WORK_MAX = 8000000
+};
 
 // Fails with "schema: /properties/age: MESSAGE", where the path is the JSON pointer of `at`.
 int schema_refuse(struct schema *s, const struct value *at, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 int schema_no_memory(struct schema *s);
+// Counts work, of which a document may take SCHEMA_WORK_MAX units: each is some 50 ns, such as one comparison of values
+// or one expression. E_USAGE beyond that. What loops over pairs of parts must call it.
+int schema_spend(struct schema *s, size_t n);
 // Notes the name of a keyword or format that demands nothing, once.
 void schema_pass_over(struct schema *s, struct str name);
 
@@ -127,8 +139,8 @@ int schema_check_keywords(struct schema *s, const struct value *node);
 
 // --- emitting expressions ---
 
-// The JSON texts of a branch; `claim` is the claim that it belongs to.
-int schema_emit(struct schema *s, const struct branch *b, const struct literal *claim, size_t n, expr_id *out);
+// The JSON texts of a branch.
+int schema_emit(struct schema *s, const struct branch *b, expr_id *out);
 int schema_emit_array(struct schema *s, const struct branch *b, expr_id *out);
 int schema_emit_object(struct schema *s, const struct branch *b, expr_id *out);
 expr_id schema_space(struct schema *s);                 // optional white space: a space, or a line end and
@@ -152,9 +164,12 @@ expr_id schema_any_string(struct schema *s);
 
 // --- values ---
 
-// Whether the value meets the literal: 1 or 0, -1 on errors.
+// Whether the value is in the list of an enum, or is the const.
+bool schema_lists(struct schema *s, const struct demand *values, const struct value *v);
+// Whether the value meets the branch, or the literal: 1 or 0, -1 on errors.
+int schema_meets(struct schema *s, const struct branch *b, const struct value *v);
 int schema_matches(struct schema *s, struct literal lit, const struct value *v);
-bool schema_equal(const struct value *a, const struct value *b);
+bool schema_equal(struct schema *s, const struct value *a, const struct value *b);
 unsigned schema_type_of(const struct value *v);
 // The type bits of a type's name; 0 if there is no such type. *integer: the name is "integer".
 unsigned schema_type_named(const struct value *name, bool *integer);

@@ -202,6 +202,8 @@ int draft_deny(struct schema *s, struct draft *d, const struct value *node)
         size_t n = count_ways(&node->dict->entries[i].value);
         room_for += n * (str_equal_z(node->dict->entries[i].key.text, "oneOf") ? n : 1);
     }
+    if (schema_spend(s, room_for))
+        return -1;
     struct choice *c = choice_new(s, room_for + 2);
     const struct value *skipped = NULL;
     if (!c)

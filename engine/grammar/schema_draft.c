@@ -73,6 +73,7 @@ int draft_todo(struct schema *s, struct draft *d, const struct value *node, bool
 struct choice *choice_new(struct schema *s, size_t n)
 {
     struct choice *c = ARENA_NEW(&s->arena, struct choice);
+    s->work += n; // whoever expands the choice counts it
     if (!c)
         return NULL;
     c->at = ARENA_ARRAY(&s->arena, struct alternative, n);

@@ -20,26 +20,34 @@ static expr_id text(struct schema *s, const char *z)
 
 // --- listed values ---
 
+// "key": value, or a value alone if it has no key.
+static int emit_item(struct schema *s, const struct value *key, const struct value *v, expr_id *out)
+{
+    if (schema_emit_value(s, v, out))
+        return -1;
+    if (!key)
+        return 0;
+    expr_id colon = expr_cat(&s->x, text(s, ":"), expr_optional(&s->x, text(s, " ")));
+    *out = expr_cat(&s->x, schema_text(s, key->text), expr_cat(&s->x, colon, *out));
+    return 0;
+}
+
+// Built from the last item to the first, because sequences nest to the right.
 static int emit_list_value(struct schema *s, const struct value *v, expr_id *out)
 {
-    expr_id e = text(s, v->kind == VALUE_LIST ? "[" : "{");
-    for (size_t i = 0; i < value_count(v); i++) {
+    bool list = v->kind == VALUE_LIST;
+    expr_id space = schema_space(s), comma = text(s, ",");
+    *out = expr_cat(&s->x, space, text(s, list ? "]" : "}"));
+    for (size_t i = value_count(v); i-- > 0;) {
         expr_id item;
-        const struct value *at = v->kind == VALUE_LIST ? &v->list->items[i] : &v->dict->entries[i].value;
-        if (schema_emit_value(s, at, &item))
+        if (schema_spend(s, 1) || emit_item(s, list ? NULL : &v->dict->entries[i].key,
+                                            list ? &v->list->items[i] : &v->dict->entries[i].value, &item))
             return -1;
+        *out = expr_cat(&s->x, space, expr_cat(&s->x, item, *out));
         if (i > 0)
-            e = expr_cat(&s->x, e, text(s, ","));
-        e = expr_cat(&s->x, e, schema_space(s));
-        if (v->kind == VALUE_DICT) {
-            expr_id key = schema_text(s, v->dict->entries[i].key.text);
-            expr_id colon = expr_cat(&s->x, text(s, ":"), expr_optional(&s->x, text(s, " ")));
-            item = expr_cat(&s->x, key, expr_cat(&s->x, colon, item));
-        }
-        e = expr_cat(&s->x, e, item);
+            *out = expr_cat(&s->x, comma, *out);
     }
-    e = expr_cat(&s->x, e, schema_space(s));
-    *out = expr_cat(&s->x, e, text(s, v->kind == VALUE_LIST ? "]" : "}"));
+    *out = expr_cat(&s->x, text(s, list ? "[" : "{"), *out);
     return 0;
 }
 
@@ -68,17 +76,16 @@ int schema_emit_value(struct schema *s, const struct value *v, expr_id *out)
     }
 }
 
-// Emits those values of enum or const that meet the whole claim.
-static int emit_values(struct schema *s, const struct branch *b, const struct demand *values,
-                       const struct literal *claim, size_t n, expr_id *out)
+// Emits those values of enum or const that meet the whole branch.
+static int emit_values(struct schema *s, const struct branch *b, const struct demand *values, expr_id *out)
 {
     size_t n_values = values->n ? 1 : value_count(values->v);
     *out = EXPR_NEVER;
     for (size_t i = n_values; i-- > 0;) {
         const struct value *v = values->n ? values->v : &values->v->list->items[i];
-        int met = (schema_type_of(v) & b->types) != 0;
-        for (size_t k = 0; k < n && met == 1; k++)
-            met = schema_matches(s, claim[k], v);
+        if (schema_spend(s, 1))
+            return -1;
+        int met = schema_meets(s, b, v);
         expr_id e;
         if (met < 0 || (met && schema_emit_value(s, v, &e)))
             return -1;
@@ -148,7 +155,7 @@ static int item_at(const struct array *a, size_t i, const struct literal *more, 
         if (list[k].node->kind != VALUE_DICT && list[k].node->kind != VALUE_BOOL)
             status = schema_refuse(a->s, list[k].node, "a schema is an object, true or false");
     if (!status)
-        status = schema_claim(a->s, list, n, out);
+        status = schema_spend(a->s, a->b->n) || schema_claim(a->s, list, n, out) ? -1 : 0;
     free(list);
     return status;
 }
@@ -284,10 +291,10 @@ struct listing {
     bool open; // items may have values that are not listed
 };
 
-static void list_value(struct listing *l, const struct value *v)
+static void list_value(struct schema *s, struct listing *l, const struct value *v)
 {
     for (size_t i = 0; i < l->n; i++)
-        if (schema_equal(l->values[i], v))
+        if (schema_equal(s, l->values[i], v))
             return;
     if (l->n <= UNIQUE_VALUES_MAX)
         l->values[l->n++] = v;
@@ -298,17 +305,16 @@ static int list_branch(void *arg, struct schema *s, const struct branch *b)
     static const struct value simple[] = {
         {.kind = VALUE_NONE}, {.kind = VALUE_BOOL}, {.kind = VALUE_BOOL, .boolean = true}};
     struct listing *l = arg;
-    (void)s;
     const struct demand *values = NULL;
     for (size_t i = 0; i < b->n; i++)
         values = b->demands[i].kind == D_VALUES ? &b->demands[i] : values;
     size_t n = !values ? 0 : values->n ? 1 : value_count(values->v);
     for (size_t i = 0; i < n; i++)
-        list_value(l, values->n ? values->v : &values->v->list->items[i]);
+        list_value(s, l, values->n ? values->v : &values->v->list->items[i]);
     l->open = l->open || (!values && b->types > (TYPE_NULL | TYPE_FALSE | TYPE_TRUE));
     for (int i = 0; i < 3 && !values; i++)
         if (b->types & (1u << i))
-            list_value(l, &simple[i]);
+            list_value(s, l, &simple[i]);
     return 0;
 }
 
@@ -423,11 +429,11 @@ static bool is_denied(const struct branch *b, unsigned type)
     return false;
 }
 
-int schema_emit(struct schema *s, const struct branch *b, const struct literal *claim, size_t n, expr_id *out)
+int schema_emit(struct schema *s, const struct branch *b, expr_id *out)
 {
     for (size_t i = 0; i < b->n; i++)
         if (b->demands[i].kind == D_VALUES)
-            return emit_values(s, b, &b->demands[i], claim, n, out);
+            return emit_values(s, b, &b->demands[i], out);
     *out = EXPR_NEVER;
     for (unsigned type = TYPE_OBJECT; type; type >>= 1) {
         expr_id e;

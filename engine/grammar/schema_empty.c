@@ -44,6 +44,8 @@ static int object_is_empty(struct schema *s, const struct branch *b, int depth)
             continue;
         struct literal lits[32];
         bool forbidden = false;
+        if (schema_spend(s, 1 + b->n / 8))
+            return -1;
         size_t n = key_literals(b, b->demands[i].key, lits, COUNT_OF(lits), &forbidden);
         int empty = forbidden ? 1 : n ? schema_is_empty(s, lits, n, depth + 1) : 0;
         if (empty)
@@ -58,22 +60,18 @@ static int values_are_empty(struct schema *s, const struct branch *b, const stru
     for (size_t i = 0; i < n; i++) {
         const struct value *v = values->n ? values->v : &values->v->list->items[i];
         bool good = schema_type_of(v) & b->types;
+        if (schema_spend(s, 1 + b->n / 8))
+            return -1;
         for (size_t k = 0; k < b->n && good; k++) {
             const struct demand *d = &b->demands[k];
             if (d->kind == D_NOT_VALUE)
-                good = !schema_equal(d->v, v);
-            else if (d->kind == D_VALUES && d->n)
-                good = schema_equal(d->v, v);
-            else if (d->kind == D_VALUES) {
-                good = false;
-                for (size_t m = 0; m < value_count(d->v) && !good; m++)
-                    good = schema_equal(&d->v->list->items[m], v);
-            }
+                good = !schema_equal(s, d->v, v);
+            else if (d->kind == D_VALUES)
+                good = schema_lists(s, d, v);
         }
         if (good)
             return 0;
     }
-    (void)s;
     return 1;
 }
 
@@ -92,7 +90,7 @@ static int look_for_branch(void *arg, struct schema *s, const struct branch *b)
     if (values) {
         int empty = values_are_empty(s, b, values);
         search->found = search->found || !empty;
-        return search->found;
+        return empty < 0 ? -1 : search->found;
     }
     int empty = 1;
     for (unsigned type = TYPE_NULL; type <= TYPE_OBJECT && empty == 1; type <<= 1) {

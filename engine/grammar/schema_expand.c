@@ -11,7 +11,7 @@ struct expansion {
     void *arg;
     int depth;
 };
-enum { CHOICES_DEEP_MAX = 300, STEPS_MAX = 1000000 };
+enum { CHOICES_DEEP_MAX = 300, STEPS_MAX = 500000, EXPANSIONS_NEST_MAX = 300 };
 
 // --- types ---
 
@@ -52,6 +52,8 @@ static int take_one_of(struct schema *s, struct draft *d, const struct value *v)
         if (!alternative_literals(s, a, n))
             return schema_no_memory(s);
         a->lits[a->n_lits++] = (struct literal){&v->list->items[i], false};
+        if (schema_spend(s, n))
+            return -1;
         for (size_t k = 0; k < n; k++) {
             bool also = false;
             if (k != i && overlap(s, &v->list->items[i], &v->list->items[k], &also))
@@ -68,6 +70,8 @@ static int take_one_of(struct schema *s, struct draft *d, const struct value *v)
 int draft_not_one_of(struct schema *s, struct draft *d, const struct value *v)
 {
     size_t n = v->list->n;
+    if (schema_spend(s, n * n))
+        return -1;
     struct choice *c = choice_new(s, n * (n - 1) / 2 + 1);
     if (!c || !alternative_literals(s, &c->at[0], n))
         return schema_no_memory(s);
@@ -206,6 +210,8 @@ static int take_required(struct schema *s, struct draft *d, const struct value *
 
 static int take_piece(struct schema *s, struct draft *d, const struct value *node, enum demand_kind kind)
 {
+    if (schema_spend(s, d->b.n / 8))
+        return -1;
     for (size_t i = 0; i < d->b.n; i++)
         if (d->b.demands[i].kind == kind && d->b.demands[i].v == node)
             return 0;
@@ -328,6 +334,8 @@ static int take_literal(struct schema *s, struct draft *d, struct literal lit)
     }
     if (node->kind != VALUE_DICT)
         return schema_refuse(s, node, "a schema is an object, true or false");
+    if (schema_spend(s, 4 + 8 * node->dict->n)) // a keyword is looked up in a table
+        return -1;
     if (schema_check_keywords(s, node))
         return -1;
     if (lit.negated)
@@ -362,6 +370,8 @@ static int split(struct schema *s, struct draft *d)
 {
     struct demand *demands = ARENA_ARRAY(&s->arena, struct demand, d->b.n + 4);
     struct literal *todo = ARENA_ARRAY(&s->arena, struct literal, d->n_todo + 4);
+    if (schema_spend(s, 8 + d->b.n + d->n_todo))
+        return -1;
     if (!demands || !todo)
         return schema_no_memory(s);
     if (d->b.n)
@@ -413,8 +423,13 @@ int schema_expand(struct schema *s, const struct literal *list, size_t n, unsign
 {
     struct expansion e = {.s = s, .fn = fn, .arg = arg};
     struct draft d = {.b.types = types};
+    if (s->n_nested >= EXPANSIONS_NEST_MAX)
+        return fail(s->err, E_USAGE, "schema: checks of its parts are nested deeper than %d", EXPANSIONS_NEST_MAX);
     for (size_t i = n; i-- > 0;)
         if (draft_todo(s, &d, list[i].node, list[i].negated))
             return -1;
-    return run(&e, &d);
+    s->n_nested++;
+    int status = run(&e, &d);
+    s->n_nested--;
+    return status;
 }

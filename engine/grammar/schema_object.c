@@ -25,6 +25,9 @@ struct object {
     const struct branch *b;
     struct property *props;
     size_t n, cap;
+    struct value numbers;           // a dict: the index of each property in `props` by its name
+    const struct demand **speaking; // [n_speaking]: the demands that say something of the values or names of properties
+    size_t n_speaking;
     struct key_pattern patterns[PATTERNS_MAX];
     size_t n_patterns;
     int64_t min, max;
@@ -43,9 +46,11 @@ static expr_id text(const struct object *o, const char *z)
 
 static struct property *find_property(struct object *o, struct str key)
 {
-    for (size_t i = 0; i < o->n; i++)
-        if (str_equal(o->props[i].key, key))
-            return &o->props[i];
+    const struct value *number = value_get_str(&o->numbers, key);
+    if (number)
+        return &o->props[number->integer];
+    if (value_dict_put(&o->s->arena, &o->numbers, value_string(key), value_int((int64_t)o->n), NULL))
+        return NULL;
     if (o->n == o->cap) {
         size_t cap = o->cap ? 2 * o->cap : 16;
         struct property *props = realloc(o->props, cap * sizeof *props);
@@ -164,8 +169,10 @@ static int piece_literals(struct object *o, const struct value *piece, const str
 
 static int all_literals(struct object *o, const struct str *key, unsigned matched, struct literals *l)
 {
-    for (size_t i = 0; i < o->b->n; i++) {
-        const struct demand *d = &o->b->demands[i];
+    if (schema_spend(o->s, 1 + o->n_speaking / 4))
+        return -1;
+    for (size_t i = 0; i < o->n_speaking; i++) {
+        const struct demand *d = o->speaking[i];
         if (d->kind == D_PROPERTIES && piece_literals(o, d->v, key, matched, l))
             return -1;
         if (key && d->kind == D_KEY && str_equal(d->key, *key) && push(o, l, d->lit.node, d->lit.negated))
@@ -199,11 +206,11 @@ static int build_property(struct object *o, struct property *p)
             return -1;
         matched |= in ? 1u << i : 0;
     }
-    for (size_t i = 0; i < o->b->n && !p->forbidden; i++) {
+    for (size_t i = 0; i < o->n_speaking && !p->forbidden; i++) {
         const struct value name = value_string(p->key);
-        if (o->b->demands[i].kind != D_NAMES)
+        if (o->speaking[i]->kind != D_NAMES)
             continue;
-        int met = schema_matches(o->s, o->b->demands[i].lit, &name);
+        int met = schema_matches(o->s, o->speaking[i]->lit, &name);
         if (met < 0)
             return -1;
         p->forbidden = !met;
@@ -348,11 +355,7 @@ static void fill_place(const struct object *o, size_t i)
 
 static int emit_sequence(struct object *o, expr_id *out)
 {
-    // counts matter only if there are bounds, and only up to the greater bound
-    o->counts = o->min == 0 && o->max < 0 ? 0 : MIN(MAX(o->min, o->max), (int64_t)o->n);
     size_t n = (o->n + 1) * (size_t)(o->counts + 1) * 2;
-    if (n > COUNTED_STATES_MAX)
-        return schema_refuse(o->s, &o->s->root, "bounds on the number of so many properties are not supported");
     o->memo = calloc(n, sizeof *o->memo);
     if (!o->memo)
         return schema_no_memory(o->s);
@@ -379,12 +382,37 @@ static int check_minimum(const struct object *o)
     return 0;
 }
 
+static int read_demands(struct object *o, bool *explicit)
+{
+    o->speaking = arena_array(&o->s->arena, o->b->n, sizeof *o->speaking, 8);
+    if (!o->speaking || value_dict_new(&o->numbers, &o->s->arena, NULL))
+        return schema_no_memory(o->s);
+    for (size_t i = 0; i < o->b->n; i++) {
+        const struct demand *d = &o->b->demands[i];
+        if (d->kind == D_PROPERTIES || d->kind == D_KEY || d->kind == D_NAMES)
+            o->speaking[o->n_speaking++] = d;
+        if (schema_spend(o->s, 1) || read_demand(o, d, explicit))
+            return -1;
+    }
+    return 0;
+}
+
+// Counts matter only if there are bounds, and only up to the greater bound.
+static int read_counts(struct object *o)
+{
+    o->counts = o->min == 0 && o->max < 0 ? 0 : MIN(MAX(o->min, o->max), (int64_t)o->n);
+    if ((o->n + 1) * (size_t)(o->counts + 1) * 2 > COUNTED_STATES_MAX)
+        return schema_refuse(o->s, &o->s->root,
+                             "%zu properties, or bounds on their number, come to more than %d places", o->n,
+                             COUNTED_STATES_MAX);
+    return 0;
+}
+
 static int emit(struct object *o, expr_id *out)
 {
     bool explicit = false;
-    for (size_t i = 0; i < o->b->n; i++)
-        if (read_demand(o, &o->b->demands[i], &explicit))
-            return -1;
+    if (read_demands(o, &explicit) || read_counts(o))
+        return -1;
     bool speaks = o->n_patterns > 0;
     for (size_t i = 0; i < o->n; i++)
         speaks = speaks || !o->props[i].forbidden;

@@ -150,6 +150,8 @@ int schema_string_contents(struct schema *s, const struct branch *b, expr_id *ou
 static expr_id any_written(struct schema *s)
 {
     struct exprs *x = &s->x;
+    if (s->written != EXPR_NEVER)
+        return s->written;
     struct char_set plain = {0};
     char_set_add(&plain, 0, 0x1F);
     char_set_add(&plain, '"', '"');
@@ -178,7 +180,8 @@ static expr_id any_written(struct schema *s)
     expr_id pair[] = {first, hh, expr_text_z(x, "\\u"), second, hh};
     expr_id code = expr_alt(x, expr_cat(x, ordinary, hh), expr_cat_n(x, pair, COUNT_OF(pair)));
     expr_id escape = expr_alt(x, expr_bytes(x, &shorts), expr_cat(x, expr_text_z(x, "u"), code));
-    return expr_alt(x, as_is, expr_cat(x, expr_text_z(x, "\\"), escape));
+    s->written = expr_alt(x, as_is, expr_cat(x, expr_text_z(x, "\\"), escape));
+    return s->written;
 }
 
 static expr_id quoted(struct schema *s, expr_id inner)

@@ -24,8 +24,9 @@ unsigned schema_type_of(const struct value *v)
 }
 
 // Equality as JSON Schema defines it: true is not equal to 1.
-bool schema_equal(const struct value *a, const struct value *b)
+bool schema_equal(struct schema *s, const struct value *a, const struct value *b)
 {
+    s->work++;
     unsigned type = schema_type_of(a);
     if (type != schema_type_of(b) || value_count(a) != value_count(b))
         return false;
@@ -35,10 +36,23 @@ bool schema_equal(const struct value *a, const struct value *b)
         const struct value *x = type == TYPE_ARRAY ? &a->list->items[i] : &a->dict->entries[i].value;
         const struct value *y =
             type == TYPE_ARRAY ? &b->list->items[i] : value_get_str(b, a->dict->entries[i].key.text);
-        if (!y || !schema_equal(x, y))
+        if (!y || !schema_equal(s, x, y))
             return false;
     }
     return true;
+}
+
+bool schema_lists(struct schema *s, const struct demand *values, const struct value *v)
+{
+    if (values->n)
+        return schema_equal(s, values->v, v);
+    const struct value_list *list = values->v->list;
+    if (list->n && v >= list->items && v < list->items + list->n) // it comes from there
+        return true;
+    for (size_t i = 0; i < list->n; i++)
+        if (schema_equal(s, &list->items[i], v))
+            return true;
+    return false;
 }
 
 struct meeting {
@@ -71,6 +85,11 @@ static int meets_number(struct schema *s, const struct branch *b, const struct v
 {
     struct branch one = {.types = TYPE_NUMBER};
     expr_id e;
+    bool asked = false;
+    for (size_t i = 0; i < b->n; i++)
+        asked = asked || b->demands[i].kind <= D_NOT_MULTIPLE || b->demands[i].kind == D_NOT_VALUE;
+    if (!asked)
+        return 1;
     struct demand *demands = ARENA_ARRAY(&s->arena, struct demand, b->n + 1);
     if (!demands)
         return schema_no_memory(s);
@@ -113,7 +132,7 @@ static int meets_array_demand(struct schema *s, const struct demand *d, const st
         if (!met && d->kind != D_CONTAINS)
             return 0;
         for (size_t k = 0; d->kind == D_UNIQUE && k < i; k++)
-            if (schema_equal(item, &v->list->items[k]))
+            if (schema_equal(s, item, &v->list->items[k]))
                 return 0;
     }
     switch (d->kind) {
@@ -178,18 +197,19 @@ static int meets_object_demand(struct schema *s, const struct demand *d, const s
     }
 }
 
-static int meets_branch(struct schema *s, const struct branch *b, const struct value *v)
+int schema_meets(struct schema *s, const struct branch *b, const struct value *v)
 {
     unsigned type = schema_type_of(v);
     if (!(b->types & type))
         return 0;
     for (size_t i = 0; i < b->n; i++) {
         const struct demand *d = &b->demands[i];
-        bool in = d->kind != D_VALUES || (d->n && schema_equal(d->v, v));
-        for (size_t k = 0; !in && !d->n && k < value_count(d->v); k++)
-            in = schema_equal(&d->v->list->items[k], v);
-        if (!in || (d->kind == D_NOT_VALUE && schema_equal(d->v, v)))
+        if (d->kind == D_VALUES && !schema_lists(s, d, v))
             return 0;
+        if (d->kind == D_NOT_VALUE && schema_equal(s, d->v, v))
+            return 0;
+        if (schema_spend(s, 1))
+            return -1;
         int met = type == TYPE_ARRAY    ? meets_array_demand(s, d, v)
                   : type == TYPE_OBJECT ? meets_object_demand(s, d, v)
                                         : 1;
@@ -204,7 +224,7 @@ static int meets_branch(struct schema *s, const struct branch *b, const struct v
 static int try_branch(void *arg, struct schema *s, const struct branch *b)
 {
     struct meeting *m = arg;
-    int met = meets_branch(s, b, m->v);
+    int met = schema_meets(s, b, m->v);
     m->met = met == 1;
     return met;
 }

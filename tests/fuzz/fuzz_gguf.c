@@ -6,6 +6,7 @@
 //   ./fuzz_gguf -max_len=4096 -rss_limit_mb=512 -timeout=2 CORPUS
 // With -DFUZZ_SEEDS it is a program that writes a few sound files into the directory that it is given, to start from.
 #include "gguf/writer.h"
+#include "tests/fuzz/mutate_gguf.h"
 #include "tests/gguf_recipe.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -87,6 +88,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     unlink(path);
     return 0;
 }
+
+#ifndef FUZZ_SEEDS
+size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max);
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max, unsigned seed);
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max, unsigned seed)
+{
+    return mutate_gguf(data, size, max, seed, LLVMFuzzerMutate);
+}
+#endif
 
 #ifdef FUZZ_SEEDS
 int main(int argc, char **argv)

@@ -6,6 +6,7 @@
 #include "engine/chat/chat.h"
 #include "engine/chat/jinja.h"
 #include "engine/json.h"
+#include "tests/fuzz/mutate.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,6 +94,252 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     arena_free(&arena);
     return 0;
 }
+
+// ---- A mutator that knows the language ----
+
+#ifndef FUZZ_SEEDS
+size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max);
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max, unsigned seed);
+
+// Whole pieces of the language: tokens, statements, filters, tests, methods.
+static const char *const pieces[] = {
+    "{{ ",
+    " }}",
+    "{%- ",
+    " -%}",
+    "{% for x in ",
+    " %}",
+    "{% endfor %}",
+    "{% if ",
+    "{% elif ",
+    "{% else %}",
+    "{% endif %}",
+    "{% set x = ",
+    "{% set ns.a = ",
+    "{% set x %}",
+    "{% endset %}",
+    "{% set ns = namespace(a=1, l=[1], s='x') %}",
+    "{% macro m(p, q=2) %}",
+    "{% endmacro %}",
+    "{% call m(1) %}",
+    "{% endcall %}",
+    "{% filter upper %}",
+    "{% endfilter %}",
+    "{% with y = 1 %}",
+    "{% endwith %}",
+    "{% break %}",
+    "{% continue %}",
+    "{% raw %}",
+    "{% endraw %}",
+    "{% generation %}",
+    "{% endgeneration %}",
+    "{# ",
+    " #}",
+    " recursive ",
+    " if ",
+    " else ",
+    " in ",
+    " not ",
+    " is ",
+    " and ",
+    " or ",
+    "|",
+    ".",
+    ", ",
+    "(",
+    ")",
+    "[",
+    "]",
+    "{",
+    "}",
+    ":",
+    " ~ ",
+    " + ",
+    " - ",
+    " * ",
+    " / ",
+    " // ",
+    " % ",
+    " ** ",
+    " == ",
+    " != ",
+    " < ",
+    " >= ",
+    " = ",
+    "'a'",
+    "\"b\"",
+    "'%s'",
+    "'{}'",
+    "0",
+    "1",
+    "-1",
+    "2.5",
+    "1e308",
+    "none",
+    "true",
+    "false",
+    "[1, 2]",
+    "{'a': 1}",
+    "(1, )",
+    "x",
+    "y",
+    "n",
+    "s",
+    "ns",
+    "ns.a",
+    "m",
+    "loop",
+    "loop.index",
+    "loop.last",
+    "loop.previtem",
+    "loop.changed(x)",
+    "loop.cycle(1, 2)",
+    "messages",
+    "messages[0]",
+    "tools",
+    "caller()",
+    "varargs",
+    "kwargs",
+    "range(9)",
+    "dict(a=1)",
+    "cycler(1, 2)",
+    "joiner(', ')",
+    "raise_exception('x')",
+    "strftime_now('%Y')",
+    "[::-1]",
+    "[1:]",
+    "[:n]",
+    ".items()",
+    ".get('a')",
+    ".split(',')",
+    ".strip()",
+    ".replace('a', 'b')",
+    ".format(1)",
+    ".join(['a'])",
+    ".upper()",
+    ".startswith('a')",
+    ".count(1)",
+    ".index('a')",
+    ".keys()",
+    "|tojson",
+    "|tojson(indent=2)",
+    "|from_json",
+    "|length",
+    "|join(',')",
+    "|map('upper')",
+    "|map(attribute='role')",
+    "|selectattr('role', 'eq', 'user')",
+    "|rejectattr('role')",
+    "|select('odd')",
+    "|reject('none')",
+    "|sort",
+    "|unique",
+    "|groupby('role')",
+    "|list",
+    "|first",
+    "|last",
+    "|min",
+    "|max",
+    "|sum",
+    "|batch(2)",
+    "|slice(2)",
+    "|dictsort",
+    "|items",
+    "|default('x')",
+    "|trim",
+    "|replace('a', 'b')",
+    "|indent(2)",
+    "|wordwrap(3)",
+    "|truncate(5)",
+    "|center(9)",
+    "|title",
+    "|striptags",
+    "|urlencode",
+    "|xmlattr",
+    "|escape",
+    "|safe",
+    "|int",
+    "|float",
+    "|round",
+    "|abs",
+    "|string",
+    "|reverse",
+    "|format(1)",
+    "|attr('a')",
+    " is defined",
+    " is none",
+    " is mapping",
+    " is iterable",
+    " is string",
+    " is divisibleby(2)",
+    " is sameas(x)",
+    "*[1]",
+    "**{'a': 1}",
+};
+
+// Where the token at a byte ends: a word, a row of signs, or a space.
+static size_t token_end(const uint8_t *data, size_t size, size_t at)
+{
+    bool word = false;
+    size_t end = at;
+    for (; end < size; end++) {
+        bool letter = data[end] >= 0x80 || data[end] == '_' || (data[end] >= '0' && data[end] <= '9') ||
+                      ((data[end] | 0x20) >= 'a' && (data[end] | 0x20) <= 'z');
+        if (end > at && (!letter || !word))
+            break;
+        word = letter;
+    }
+    return end > at + 1 || end == size ? end : MIN(end + (end + 1 < size && data[at] == '{'), size);
+}
+
+// A random place between two tokens.
+static size_t some_place(const uint8_t *data, size_t size, uint32_t random)
+{
+    size_t want = size ? random % (size + 1) : 0, at = 0;
+    while (at < want)
+        at = token_end(data, size, at);
+    return at;
+}
+
+// Replaces the bytes [from, to) by n others; the old size if there is no room.
+static size_t put_piece(uint8_t *data, size_t size, size_t max, size_t from, size_t to, const char *piece, size_t n)
+{
+    if (size - (to - from) + n > max)
+        return size;
+    memmove(data + from + n, data + to, size - to);
+    memcpy(data + from, piece, n);
+    return size - (to - from) + n;
+}
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max, unsigned seed)
+{
+    uint32_t state = seed;
+    char copy[64];
+    for (unsigned i = mutate_random(&state) % 4 + 1; i > 0; i--) {
+        const char *piece = pieces[mutate_random(&state) % COUNT_OF(pieces)];
+        size_t at = some_place(data, size, mutate_random(&state)), end = token_end(data, size, at);
+        size_t n = MIN(end - at, sizeof copy);
+        switch (mutate_random(&state) % 8) {
+        case 0:
+            return LLVMFuzzerMutate(data, size, max);
+        case 1:
+            size = put_piece(data, size, max, at, end, "", 0);
+            break;
+        case 2:
+            size = put_piece(data, size, max, at, end, piece, strlen(piece));
+            break;
+        case 3: // repeats a token somewhere else
+            memcpy(copy, data + at, n);
+            at = some_place(data, size, mutate_random(&state));
+            size = put_piece(data, size, max, at, at, copy, n);
+            break;
+        default:
+            size = put_piece(data, size, max, at, at, piece, strlen(piece));
+        }
+    }
+    return size;
+}
+#endif
 
 #ifdef FUZZ_SEEDS
 int main(int argc, char **argv)
