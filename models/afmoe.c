@@ -48,7 +48,7 @@ struct tensor *build_afmoe(struct build *b)
 
         y = build_norm(b, "ffn_norm", x); // (n, n_embd)
         y = i < n_lead ? feed_forward(b, y, b->n_ff[i], ACT_SILU, SCALED_NOT) : experts(b, y, &e, n_shared);
-        x = graph_add(b->g, "ffn_residual", x, build_norm(b, "post_ffw_norm", y)); // (n, n_embd)
+        x = build_layer_end(b, "ffn_residual", x, build_norm(b, "post_ffw_norm", y)); // (n, n_embd)
     }
     return build_output(b, x); // (n, n_vocab)
 }

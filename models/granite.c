@@ -47,7 +47,7 @@ static struct tensor *blocks(struct build *b, struct tensor *angles, const struc
         y = build_norm(b, "ffn_norm", x);                                                             // (n, n_embd)
         y = e.n ? experts(b, y, &e, n_shared) : feed_forward(b, y, b->n_ff[i], ACT_SILU, SCALED_NOT); // (n, n_embd)
         y = build_scale(b, "ffn_scaled", y, f->residuals);                                            // (n, n_embd)
-        x = graph_add(b->g, "ffn_residual", x, y);                                                    // (n, n_embd)
+        x = build_layer_end(b, "ffn_residual", x, y);                                                 // (n, n_embd)
     }
     x = build_output(b, x); // (n, n_vocab)
     return build_scale(b, "output_scaled", x, f->logits);

@@ -95,6 +95,7 @@ static int do_embed(struct plan *p, struct tensor *n, struct error *err)
     if (!l || gpu_add_tiles(p, l, w, err) || gpu_add_kernel(p, l, &s, 1, err))
         return -1;
     l->rows_in_y = true;
+    p->reads_zeros = p->reads_zeros || n->p.embed.input == INPUT_ZERO;
     static const enum gpu_arg_kind ids[] = {ARG_TOKENS, ARG_POSITIONS, ARG_ZEROS};
     gpu_add_arg(l, ids[n->p.embed.input], 0);
     add_value(p, l, n);

@@ -35,7 +35,7 @@ static struct layout layout_of(const struct plan *p, const int rows[ROWS_KINDS])
     const size_t seen = p->graph->both_ways ? 4 * (size_t)p->max_rows[ROWS_TOKENS] : 0;
     l.last = l.outputs + 4 * (size_t)rows[ROWS_OUTPUTS];
     l.zeros = l.last + seen;
-    l.last_near = l.zeros + seen;
+    l.last_near = l.zeros + (p->reads_zeros ? 4 * (size_t)p->max_rows[ROWS_TOKENS] : seen);
     l.pages = l.last_near + 2 * seen;
     return l;
 }
