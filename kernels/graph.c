@@ -525,6 +525,21 @@ struct tensor *graph_gain(struct graph *g, const char *name, struct tensor *x, c
                : NULL;
 }
 
+struct tensor *graph_head_glu(struct graph *g, const char *name, struct tensor *gate, struct tensor *x,
+                              enum act_kind kind)
+{
+    struct tensor *n = graph_begin_node(g, OP_HEAD_GLU, name);
+    if (!graph_take_source(g, n, 0, gate) || !graph_take_source(g, n, 1, x))
+        return NULL;
+    if (kind == ACT_SWIGLU_CLAMPED)
+        return graph_refuse(g, "%s: a clamped SwiGLU is of two values of one shape", n->name);
+    if (gate->width > GATED_HEADS_MAX || x->width % gate->width != 0)
+        return graph_refuse(g, "%s: %s has %lld columns, no multiple of the %lld gates of %s", n->name, x->name,
+                            (long long)x->width, (long long)gate->width, gate->name);
+    n->p.act.kind = kind;
+    return graph_finish_node(g, n, x->width);
+}
+
 // The groups of a route share out its experts, and those that are used have enough of them.
 static bool take_groups(struct graph *g, struct tensor *n, int64_t n_expert, const struct route_params *p)
 {

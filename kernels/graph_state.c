@@ -34,7 +34,7 @@ struct tensor *graph_short_conv(struct graph *g, const char *name, struct tensor
     return n->p.conv.state < 0 ? NULL : graph_finish_node(g, n, x->width);
 }
 
-static bool check_delta(struct graph *g, const struct tensor *n, const struct delta_params *p)
+static bool check_delta(struct graph *g, const struct tensor *n, const struct delta_params *p, int64_t n_decays)
 {
     const int heads_max = 1 << 14;
     if (p->n_head_k < 1 || p->n_head < 1 || p->n_head > heads_max || p->n_head % p->n_head_k != 0)
@@ -43,22 +43,25 @@ static bool check_delta(struct graph *g, const struct tensor *n, const struct de
         return graph_refuse(g, "%s: heads of %d and %d columns; up to %d are served", n->name, p->dim_k, p->dim_v,
                             (int)DELTA_DIM_MAX);
     const int64_t width = 2 * (int64_t)p->n_head_k * p->dim_k + (int64_t)p->n_head * p->dim_v;
-    if (n->src[0]->width != width || n->src[1]->width != p->n_head || n->src[2]->width != p->n_head)
-        return graph_refuse(g, "%s: sources of %lld, %lld and %lld columns, wanted are %lld, %d and %d", n->name,
+    if (n->src[0]->width != width || n->src[1]->width != n_decays || n->src[2]->width != p->n_head)
+        return graph_refuse(g, "%s: sources of %lld, %lld and %lld columns, wanted are %lld, %lld and %d", n->name,
                             (long long)n->src[0]->width, (long long)n->src[1]->width, (long long)n->src[2]->width,
-                            (long long)width, p->n_head, p->n_head);
+                            (long long)width, (long long)n_decays, p->n_head);
     return true;
 }
 
-struct tensor *graph_delta_rule(struct graph *g, const char *name, struct tensor *qkv, struct tensor *alpha,
-                                struct tensor *beta, const struct weight *rate, const struct weight *bias,
-                                struct delta_params p)
+static struct tensor *delta_rule(struct graph *g, const char *name, struct tensor *const src[3],
+                                 const struct weight *rate, const struct weight *bias, bool by_channel,
+                                 struct delta_params p)
 {
     struct tensor *n = graph_begin_node(g, OP_DELTA_RULE, name);
-    if (!graph_take_tokens(g, n, 0, qkv) || !graph_take_tokens(g, n, 1, alpha) || !graph_take_tokens(g, n, 2, beta) ||
-        !graph_take_number(g, n, "eps", p.eps, 0) || !check_delta(g, n, &p))
+    for (int i = 0; i < 3; i++)
+        if (!graph_take_tokens(g, n, i, src[i]))
+            return NULL;
+    if (!graph_take_number(g, n, "eps", p.eps, 0) ||
+        !check_delta(g, n, &p, by_channel ? (int64_t)p.n_head * p.dim_k : p.n_head))
         return NULL;
-    if (!rate || !bias)
+    if (!rate || (!bias && !by_channel))
         return graph_refuse(g, "%s: its rate or bias is missing", n->name);
     if (!graph_take_vector(g, n, 0, rate, p.n_head) || !graph_take_vector(g, n, 1, bias, p.n_head))
         return NULL;
@@ -67,9 +70,23 @@ struct tensor *graph_delta_rule(struct graph *g, const char *name, struct tensor
     n->p.delta.dim_k = p.dim_k;
     n->p.delta.dim_v = p.dim_v;
     n->p.delta.grouped = p.grouped;
+    n->p.delta.by_channel = by_channel;
     n->p.delta.eps = p.eps;
     n->p.delta.state = add_state(g, n, p.n_head, (int64_t)p.dim_k * p.dim_v);
     return n->p.delta.state < 0 ? NULL : graph_finish_node(g, n, (int64_t)p.n_head * p.dim_v);
+}
+
+struct tensor *graph_delta_rule(struct graph *g, const char *name, struct tensor *qkv, struct tensor *alpha,
+                                struct tensor *beta, const struct weight *rate, const struct weight *bias,
+                                struct delta_params p)
+{
+    return delta_rule(g, name, (struct tensor *[]){qkv, alpha, beta}, rate, bias, false, p);
+}
+
+struct tensor *graph_channel_delta_rule(struct graph *g, const char *name, struct tensor *qkv, struct tensor *steps,
+                                        struct tensor *beta, const struct weight *rate, struct delta_params p)
+{
+    return delta_rule(g, name, (struct tensor *[]){qkv, steps, beta}, rate, NULL, true, p);
 }
 
 static bool check_scan(struct graph *g, const struct tensor *n, const struct scan_params *p)

@@ -253,6 +253,33 @@ Test(scan, delta_rule)
     check_delta((struct delta_params){1, 1, 128, 64, false, 1e-6f}, 17);
 }
 
+static void check_channel_delta(struct delta_params p, uint64_t seed)
+{
+    struct scene s;
+    printf("delta rule by channel, %d heads of %d by %d, seed %llu\n", p.n_head, p.dim_k, p.dim_v,
+           (unsigned long long)seed);
+    scene_open(&s, seed);
+    struct tensor *qkv = rows_of_noise(&s, "qkv", 2 * p.n_head_k * p.dim_k + p.n_head * p.dim_v, 1);
+    struct tensor *steps = rows_of_noise(&s, "steps", p.n_head * p.dim_k, 4);
+    struct tensor *beta = rows_of_noise(&s, "beta", p.n_head, 4);
+    steps = graph_act(s.graph, "positive", steps, ACT_SOFTPLUS);
+    scene_finish(&s, graph_channel_delta_rule(s.graph, "delta", qkv, steps, beta,
+                                              weight_of(&s, p.n_head, 1, -0.5f, 0.5f, false), p));
+    check(&s);
+    scene_close(&s);
+}
+
+Test(scan, delta_rule_with_a_decay_for_each_channel)
+{
+    check_channel_delta((struct delta_params){4, 4, 32, 32, false, 1e-6f}, 51);
+    check_channel_delta((struct delta_params){2, 4, 32, 32, true, 1e-6f}, 52);
+    check_channel_delta((struct delta_params){1, 3, 20, 24, true, 1e-6f}, 53);
+    check_channel_delta((struct delta_params){2, 2, 50, 47, false, 1e-6f}, 54);
+    check_channel_delta((struct delta_params){1, 1, 1, 1, false, 1e-6f}, 55);
+    check_channel_delta((struct delta_params){1, 1, 200, 33, false, 1e-6f}, 56);
+    check_channel_delta((struct delta_params){1, 1, 128, 64, false, 1e-6f}, 57);
+}
+
 static void check_scan(struct scan_params p, bool rates, bool skip, uint64_t seed)
 {
     struct scene s;
@@ -332,6 +359,22 @@ Test(scan, slices_of_groups)
         want[i] = row[0] * row[13];
     }
     check_values(&s, want, 21, 0);
+    scene_close(&s);
+}
+
+// A gate for each of 4 heads of 15 columns, on both machines.
+Test(scan, a_gate_for_each_head)
+{
+    enum { HEADS = 4, DIM = 15, WIDTH = HEADS * DIM };
+    struct scene s;
+    scene_open(&s, 34);
+    struct tensor *gate = rows_of_noise(&s, "gate", HEADS, 4), *x = rows_of_noise(&s, "x", WIDTH, 1);
+    scene_finish(&s, graph_head_glu(s.graph, "y", gate, x, ACT_SOFTPLUS));
+    const float *gates = gate->w[0]->data, *rows = x->w[0]->data;
+    float want[TOKENS * WIDTH];
+    for (int i = 0; i < TOKENS * WIDTH; i++)
+        want[i] = (float)(log1p(exp((double)gates[i / DIM])) * (double)rows[i]);
+    check_values(&s, want, WIDTH, 2e-6f);
     scene_close(&s);
 }
 

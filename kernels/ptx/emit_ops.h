@@ -37,6 +37,7 @@ struct ptx_elements {
     enum ptx_element op;
     enum act_kind act;         // of ACT and GLU
     float factor;              // of SCALE, SOFTCAP and CLAMP
+    uint32_t a_share;          // of GLU: so many neighbouring columns have one number of a; 0: each has its own
     uint32_t b_width;          // columns from row to row of b; 0: width
     bool b_loose;              // the address of b is a multiple of 4 bytes, not of 16
     bool b_one_row;            // b is one row, which belongs to all rows of a
@@ -239,6 +240,8 @@ int ptx_emit_conv(struct ptx *p, const struct ptx_conv *c, struct ptx_launch *la
 struct ptx_delta {
     uint32_t node, n_head_k, n_head, dim_k, dim_v;
     bool grouped;
+    bool
+        by_channel; // alpha has the steps of n_head * dim_k columns, see graph_channel_delta_rule, and there is no bias
     float eps;
     struct ptx_state state;
 };

@@ -350,6 +350,24 @@ static int do_gain(struct plan *p, struct tensor *n, struct error *err)
     return 0;
 }
 
+// The product of heads with a gate each.
+static int do_head_glu(struct plan *p, struct tensor *n, struct error *err)
+{
+    struct gpu_spec s = {.kind = GPU_ELEMENTS};
+    s.elements = (struct ptx_elements){.rows = n->rows,
+                                       .width = (uint32_t)n->width,
+                                       .op = PTX_GLU,
+                                       .act = n->p.act.kind,
+                                       .a_share = (uint32_t)(n->width / n->src[0]->width)};
+    struct gpu_launch *l = begin(p, n, err);
+    if (!l || gpu_add_kernel(p, l, &s, 1, err))
+        return -1;
+    add_value(p, l, n->src[0]);
+    add_value(p, l, n->src[1]);
+    add_value(p, l, n);
+    return 0;
+}
+
 struct ptx_route gpu_route_of(const struct tensor *n)
 {
     return (struct ptx_route){.rows = n->rows,
@@ -496,6 +514,7 @@ static int do_delta_rule(struct plan *p, struct tensor *n, struct error *err)
                                  .dim_k = (uint32_t)n->p.delta.dim_k,
                                  .dim_v = (uint32_t)n->p.delta.dim_v,
                                  .grouped = n->p.delta.grouped,
+                                 .by_channel = n->p.delta.by_channel,
                                  .eps = n->p.delta.eps,
                                  .state = state_of(p, n->p.delta.state)};
     struct gpu_launch *l = begin(p, n, err);
@@ -506,7 +525,7 @@ static int do_delta_rule(struct plan *p, struct tensor *n, struct error *err)
     for (int i = 0; i < 3; i++)
         add_value(p, l, n->src[i]);
     for (int i = 0; i < 2; i++)
-        if (gpu_add_floats(p, l, n->w[i]->data, n->p.delta.n_head, err))
+        if (n->w[i] && gpu_add_floats(p, l, n->w[i]->data, n->p.delta.n_head, err))
             return -1;
     add_value(p, l, n);
     return 0;
@@ -736,6 +755,7 @@ int gpu_node(struct plan *p, struct tensor *n, struct error *err)
         [OP_CLAMP] = do_elements,
         [OP_XIELU] = do_elements,
         [OP_GAIN] = do_gain,
+        [OP_HEAD_GLU] = do_head_glu,
         [OP_ROUTE] = do_route,
         [OP_EXPERT_MATMUL] = do_matmul,
         [OP_EXPERT_COMBINE] = do_combine,
