@@ -524,11 +524,6 @@ Test(graph, prints_the_parameters_of_all_operations)
     graph_expert_sum(g, "plain", graph_expert_weigh(g, "weighed", x, chosen), chosen);
     graph_growing_rope_table(g, "grown", 1, (double[]){0}, 1, 0.1f, 8192, 1);
     graph_glu(g, "clamped", x, x, ACT_SWIGLU_CLAMPED);
-    graph_head_glu(g, "heads",
-                   graph_embed(g, "gates",
-                               &(struct weight){.name = "gates", .type = DT_F32, .ne = {4, 100, 1}, .row_bytes = 16},
-                               INPUT_TOKENS, 1),
-                   x, ACT_SOFTPLUS);
     graph_softcap(g, "cap", x, 30);
     graph_scale(g, "scale", x, 0.5f);
     graph_gain(g, "gain", graph_clamp(g, "clamp", x, 8), &b);
@@ -545,7 +540,6 @@ Test(graph, prints_the_parameters_of_all_operations)
         "expert_combine (tokens, 64) <- weighed, chosen used=2 plain\n",
         "rope_table     (tokens, 2) pairs=1 mscale=1 inv_freq=0..0 growth=0.1/8192+1\n",
         "glu            (tokens, 64) <- embd, embd swiglu_clamped\n",
-        "head_glu       (tokens, 64) <- gates, embd softplus\n",
         "softcap        (tokens, 64) <- embd cap=30\n",
         "scale          (tokens, 64) <- embd factor=0.5\n",
         "clamp          (tokens, 64) <- embd limit=8\n",

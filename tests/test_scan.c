@@ -2,6 +2,7 @@
 // Several sequences run through steps of one row, of a few and of all rows; the bits must not depend on that, nor on the ISA
 // level and the number of threads, and every machine must agree with the reference in plain C.
 #include "kernels/cpu/kernels.h"
+#include "kernels/text.h"
 #include "tests/golden.h"
 #include "tests/tiny_graph.h"
 
@@ -370,6 +371,9 @@ Test(scan, a_gate_for_each_head)
     scene_open(&s, 34);
     struct tensor *gate = rows_of_noise(&s, "gate", HEADS, 4), *x = rows_of_noise(&s, "x", WIDTH, 1);
     scene_finish(&s, graph_head_glu(s.graph, "y", gate, x, ACT_SOFTPLUS));
+    struct text out = {0};
+    cr_assert(graph_print(s.graph, &out) == 0 && strstr(out.data, "head_glu       (tokens, 60) <- gate, x softplus\n"));
+    text_free(&out);
     const float *gates = gate->w[0]->data, *rows = x->w[0]->data;
     float want[TOKENS * WIDTH];
     for (int i = 0; i < TOKENS * WIDTH; i++)
