@@ -559,6 +559,78 @@ def kimi_linear(d, m, ids):
     return d.linear(d.norm(x, 'output_norm'), 'output', VOCAB, 2.0)
 
 
+def bitnet(d, m, ids):
+    n, h, kv, dim = m['embd'], m['heads'], m['kv'], m['embd'] // m['heads']
+
+    def scaled(x, name, rows, gain=1.0):
+        return d.linear(x, name, rows, gain) * d.get(name + '.scale', 1, 1, 0.2)
+    x = d.embed(ids, n)
+    for i in range(m['layers']):
+        d.p = f'blk.{i}.'
+        y = d.norm(x, 'attn_norm')
+        q, k, v = (scaled(y, f'attn_{c}', r * dim, 2.0).reshape(len(ids), r, dim) for c, r in (('q', h), ('k', kv), ('v', kv)))
+        y = d.norm(attention({}, turned(m, q), turned(m, k), v, 0), 'attn_sub_norm')
+        x = x + scaled(y, 'attn_output', n)
+        y = d.norm(x, 'ffn_norm')
+        y = silu(scaled(y, 'ffn_gate', m['ff'], 1.5)) * scaled(y, 'ffn_up', m['ff'], 1.5)
+        x = x + scaled(d.norm(y, 'ffn_sub_norm'), 'ffn_down', n)
+    d.p = ''
+    return d.norm(x, 'output_norm') @ d.weights('token_embd', VOCAB, n).T
+
+
+def talkie(d, m, ids):
+    n, h, dim, eps = m['embd'], m['heads'], m['embd'] // m['heads'], m['eps']
+    first = x = rms_norm(d.embed(ids, n), 1, eps)
+    for i in range(m['layers']):
+        d.p = f'blk.{i}.'
+        y = rms_norm(x, 1, eps)
+        q, k, v = (d.heads(y, f'attn_{c}', h, dim) for c in 'qkv')
+        q = rms_norm(turned(m, q), 1, eps) * d.get('attn_q_norm.weight', (h, 1), 1, 0.3)
+        y = d.linear(attention({}, q, rms_norm(turned(m, k), 1, eps), v, 0), 'attn_output', n)
+        x = x + y * d.get('attn_output.scale', 1, 1, 0.2)
+        y = rms_norm(x, 1, eps)
+        y = silu(d.linear(y, 'ffn_gate', m['ff'], 1.5)) * d.linear(y, 'ffn_up', m['ff'], 1.5)
+        x = x + d.linear(y, 'ffn_down', n) * d.get('ffn_down.scale', 1, 1, 0.2)
+        x = x + first * d.get('layer_output_scale.weight', 1, 0.5, 0.2)
+    d.p = ''
+    return d.linear(rms_norm(x, 1, eps), 'output', VOCAB, 2.0) * 0.5
+
+
+def muse_glimmer(d, m, ids):
+    n, h, kv, dim = m['embd'], m['heads'], m['kv'], m['dim']
+    x = rms_norm(d.embed(ids, n), 1, m['eps'])
+    for i in range(m['layers']):
+        d.p, near = f'blk.{i}.', i % 4 != 3
+        y = d.norm(x, 'attn_norm')
+        q, k, v = d.heads(y, 'attn_q', h, dim), d.heads(y, 'attn_k', kv, dim), d.heads(y, 'attn_v', kv, dim)
+        q, k = d.norm(q, 'attn_q_norm'), d.norm(k, 'attn_k_norm')
+        if near:
+            q, k = turned(m, q), turned(m, k)
+        z = attention({}, q, k, v, m['window'] if near else 0) * sigmoid(d.linear(y, 'attn_gate', h * dim, 2.0))
+        z = d.linear(z, 'attn_output', n)
+        x = x + rms_norm(z, d.get('post_attention_norm.weight', n, 1, 0.2), 1e-8)
+        y = d.gated(d.norm(x, 'ffn_norm'), m['ff'], silu)
+        x = x + rms_norm(y, d.get('post_ffw_norm.weight', n, 1, 0.2), 1e-8)
+    d.p = ''
+    return 2 * np.tanh(d.linear(d.norm(x, 'output_norm'), 'output', VOCAB, 2.0) * 0.5 / 2)
+
+
+def granite_swa(d, m, ids):
+    n, h, kv, dim = m['embd'], m['heads'], m['kv'], m['dim']
+    x = 3 * d.embed(ids, n, 1.5)
+    for i in range(m['layers']):
+        d.p = f'blk.{i}.'
+        y = d.norm(x, 'attn_norm')
+        q, k, v = d.heads(y, 'attn_q', h, dim, 2.0), d.heads(y, 'attn_k', kv, dim, 2.0), d.heads(y, 'attn_v', kv, dim)
+        if m['turns'][i]:
+            q, k = turned(m, q), turned(m, k)
+        y = with_sinks(q, k, v, m['window'] if m['near'][i] else 0, d.get('attn_sinks.weight', h, 0, 1))
+        x = x + 0.7 * d.linear(y, 'attn_output', n)
+        x = x + 0.7 * d.gated(d.norm(x, 'ffn_norm'), m['ff'], silu)
+    d.p = ''
+    return d.linear(d.norm(x, 'output_norm'), 'output', VOCAB, 2.0) / 2
+
+
 def make(name, arch, forward, out, norm='rms', keys=(), plain=(), **m):
     eps = {'rms': 'layer_norm_rms_epsilon', 'layer': 'layer_norm_epsilon'}[norm]
     m = dict(eps=1e-3, ctx=256, base=500.0, pairs='halves', n_rot=0, kv=m['heads']) | m
@@ -653,6 +725,16 @@ def main(out):
              keys={'attention.kv_lora_rank': 32, 'attention.key_length': 40, 'attention.key_length_mla': 24,
                    'attention.value_length_mla': 16, 'kda.head_dim': 12, 'ssm.conv_kernel': 4, 'expert_shared_count': 1,
                    'leading_dense_block_count': 1, 'expert_weights_scale': 2.5, 'expert_gating_func': 2})
+    make('bitnet', 'bitnet', bitnet, out, layers=2, embd=32, heads=4, kv=2, n_rot=8, ff=48)
+    make('talkie', 'talkie', talkie, out, layers=3, embd=32, heads=4, n_rot=8, ff=48, keys={'logit_scale': 0.5})
+    make('muse-glimmer', 'muse-glimmer', muse_glimmer, out, layers=4, embd=32, heads=4, kv=2, dim=16, n_rot=16, ff=48, window=9,
+         pairs='adjacent', keys={'attention.sliding_window': 9, 'attention.sliding_window_pattern': 4, 'logit_scale': 0.5,
+                                 'final_logit_softcapping': 2.0})
+    near, turns = [True, False, True], [True, False, True]
+    make('granite-swa', 'granite_swa', granite_swa, out, layers=3, embd=32, heads=4, kv=2, dim=8, n_rot=8, ff=48, window=9,
+         near=near, turns=turns, pairs='adjacent',
+         keys={'attention.sliding_window': 9, 'attention.sliding_window_pattern': near, 'attention.rope_pattern': [1, 0, 1],
+               'logit_scale': 2.0, 'embedding_scale': 3.0, 'residual_scale': float(np.float32(0.7))})
 
 
 if __name__ == '__main__':
