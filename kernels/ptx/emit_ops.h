@@ -136,11 +136,11 @@ struct ptx_attend {
     float scale, softcap; // softcap 0: none
     uint32_t window;      // a row sees positions at a distance below this; 0: all positions
     bool chunked;         // it sees those from the last multiple of the window on
-    // Attention both ways, in the form ROWS: `positions` are the last positions that rows see, and so many bytes behind
-    // each stands the first one. 0: a row sees what is before it.
+    // Attention both ways, in the form ROWS: `positions` are the last positions that rows see, so many bytes behind each
+    // stands the first one, and twice as many behind it the row's own. 0: a row sees what is before it.
     uint32_t firsts;
     bool sinks;  // each head has one more score, f32 [heads], whose value is 0
-    bool slopes; // slope * (j - position) is added to the score of position j, f32 [heads]; floats only
+    bool slopes; // -slope * |j - position| is added to the score of position j, f32 [heads]; floats only
     enum ptx_attend_form form;
     // The most parts into which a row's positions are divided (one more with a window): a power of two, equal in all
     // forms; see ptx_attend_splits.

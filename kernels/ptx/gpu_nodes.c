@@ -258,8 +258,6 @@ static int attend_rows(struct plan *p, struct tensor *n, struct gpu_spec *s, int
 // first alone.
 static int do_attention(struct plan *p, struct tensor *n, struct error *err)
 {
-    if (n->p.attn.both_ways && n->w[1])
-        return fail(err, E_GPU, "%s: slopes by distance in attention both ways are computed on the CPU alone", n->name);
     int layer = n->p.attn.layer, rows = p->list == &p->lists[GPU_ONE_ROW] ? 1 : p->max_rows[n->rows];
     struct gpu_spec s = {.kind = GPU_ATTEND};
     s.attend = (struct ptx_attend){.rows = n->rows,
