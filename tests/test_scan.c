@@ -423,7 +423,29 @@ Test(scan, a_route_to_all_heads)
     scene_close(&s);
 }
 
-// ---- Steps that do not fit
+// ---- Shapes and steps that do not fit
+
+Test(scan, gates_that_do_not_fit_are_refused)
+{
+    struct scene s;
+    scene_open(&s, 35);
+    const struct delta_params p = {2, 2, 4, 4, false, 1e-6f};
+    struct tensor *qkv = rows_of_noise(&s, "qkv", 24, 1), *by_head = rows_of_noise(&s, "by_head", 2, 1);
+    cr_expect_null(graph_channel_delta_rule(s.graph, "y", qkv, by_head, by_head, weight_of(&s, 2, 1, 0, 1, false), p));
+    cr_expect(strstr(s.graph->fault.text, "sources of 24, 2 and 2 columns, wanted are 24, 8 and 2"), "%s",
+              s.graph->fault.text);
+    scene_close(&s);
+    scene_open(&s, 36);
+    cr_expect_null(
+        graph_head_glu(s.graph, "y", rows_of_noise(&s, "gate", 5, 1), rows_of_noise(&s, "x", 24, 1), ACT_SILU));
+    cr_expect(strstr(s.graph->fault.text, "no multiple of the 5 gates"), "%s", s.graph->fault.text);
+    scene_close(&s);
+    scene_open(&s, 37);
+    struct tensor *x = rows_of_noise(&s, "x", 24, 1);
+    cr_expect_null(graph_head_glu(s.graph, "y", x, x, ACT_SWIGLU_CLAMPED));
+    cr_expect(strstr(s.graph->fault.text, "a clamped SwiGLU is of two values of one shape"), "%s", s.graph->fault.text);
+    scene_close(&s);
+}
 
 Test(scan, rows_that_do_not_follow_each_other_are_refused)
 {
