@@ -413,6 +413,7 @@ static const struct {
     [OP_CLAMP] = {bench_rows, NULL},
     [OP_XIELU] = {bench_rows, NULL},
     [OP_GAIN] = {NULL, "by the kernel of glu"},
+    [OP_HEAD_GLU] = {NULL, "by the kernels of act and scale"},
     [OP_ROUTE] = {bench_rows, NULL},
     [OP_EXPERT_MATMUL] = {NULL, "by the kernels of matmul"},
     [OP_EXPERT_COMBINE] = {bench_rows, NULL},

@@ -181,15 +181,16 @@ static void shape_encode(struct row_case *r)
 }
 
 static const char *const norms[] = {[NORM_RMS] = "rms", [NORM_LAYER] = "layer", NULL};
-static const char *const acts[] = {
-    [ACT_NONE] = "none", [ACT_SILU] = "silu",   [ACT_GELU_TANH] = "gelu",  [ACT_GELU_ERF] = "gelu_erf",
-    [ACT_RELU] = "relu", [ACT_RELU2] = "relu2", [ACT_SIGMOID] = "sigmoid", NULL};
+static const char *const acts[] = {[ACT_NONE] = "none",         [ACT_SILU] = "silu",         [ACT_GELU_TANH] = "gelu",
+                                   [ACT_GELU_ERF] = "gelu_erf", [ACT_RELU] = "relu",         [ACT_RELU2] = "relu2",
+                                   [ACT_SIGMOID] = "sigmoid",   [ACT_SOFTPLUS] = "softplus", NULL};
 static const char *const gates[] = {[ACT_SILU] = "silu",
                                     [ACT_GELU_TANH] = "gelu",
                                     [ACT_GELU_ERF] = "gelu_erf",
                                     [ACT_RELU] = "relu",
                                     [ACT_RELU2] = "relu2",
                                     [ACT_SIGMOID] = "sigmoid",
+                                    [ACT_SOFTPLUS] = "softplus",
                                     [ACT_SWIGLU_CLAMPED] = "swiglu_clamped",
                                     NULL};
 static const char *const layouts[] = {[ROPE_NORM] = "neighbour", [ROPE_NEOX] = "halves", NULL};

@@ -91,34 +91,61 @@ static double tune_seconds(const struct options *o)
     return o->no_tune ? 0 : o->verb == VERB_DUMP ? none : o->tune ? all : at_load;
 }
 
-enum { LORAS_MOST = 16 };
+enum { ADAPTERS_MOST = 16 };
 
-// The files and scales of --lora: FILE, or FILE:SCALE where what follows the last colon is a number.
-static int take_loras(const struct options *o, struct model_adapter *out, struct text *paths, struct error *err)
+// Divides FILE:SCALE at the last colon, if a number follows it.
+static int take_adapter(const char *flag, char *path, struct model_adapter *out, struct error *err)
 {
-    if (o->loras.n > LORAS_MOST)
-        return fail(err, E_USAGE, "--lora: %d adapters, limit %d", o->loras.n, (int)LORAS_MOST);
-    for (int i = 0; i < o->loras.n; i++) { // one after another, each with a NUL behind it
-        text_append(paths, str_from(o->loras.at[i]));
-        text_append(paths, (struct str){"", 1});
+    char *colon = strrchr(path, ':'), *end = NULL;
+    *out = (struct model_adapter){path, 1};
+    if (!colon || !colon[1])
+        return 0;
+    const float scale = strtof(colon + 1, &end);
+    if (*end)
+        return 0;
+    if (!isfinite(scale))
+        return fail(err, E_USAGE, "%s %s: the scale is no number", flag, path);
+    out->scale = scale;
+    *colon = '\0';
+    return 0;
+}
+
+// The files and scales of --lora and then of --control-vector. `paths` keeps the names, one after another with a NUL behind
+// each.
+static int take_adapters(const struct options *o, struct model_adapter *out, struct text *paths, struct error *err)
+{
+    const struct option_list *lists[] = {&o->loras, &o->controls};
+    static const char *const flags[] = {"--lora", "--control-vector"};
+    for (size_t i = 0; i < COUNT_OF(lists); i++) {
+        if (lists[i]->n > ADAPTERS_MOST)
+            return fail(err, E_USAGE, "%s: %d files, limit %d", flags[i], lists[i]->n, (int)ADAPTERS_MOST);
+        for (int j = 0; j < lists[i]->n; j++) {
+            text_append(paths, str_from(lists[i]->at[j]));
+            text_append(paths, (struct str){"", 1});
+        }
     }
     if (paths->failed)
         return fail(err, E_MEMORY, "no memory for the names of adapters");
     char *path = paths->data;
-    for (int i = 0; i < o->loras.n; path += strlen(o->loras.at[i]) + 1, i++) {
-        char *colon = strrchr(path, ':'), *end = NULL;
-        out[i] = (struct model_adapter){path, 1};
-        if (!colon || !colon[1])
-            continue;
-        const float scale = strtof(colon + 1, &end);
-        if (*end)
-            continue;
-        if (!isfinite(scale))
-            return fail(err, E_USAGE, "--lora %s: the scale is no number", path);
-        out[i].scale = scale;
-        *colon = '\0';
-    }
+    for (size_t i = 0; i < COUNT_OF(lists); i++)
+        for (int j = 0; j < lists[i]->n; path += strlen(lists[i]->at[j++]) + 1)
+            if (take_adapter(flags[i], path, out++, err))
+                return -1;
     return 0;
+}
+
+// The layers of --control-vector-layers, A-B.
+static int take_control_range(const struct options *o, struct control_range *out, struct error *err)
+{
+    int end = 0;
+    *out = (struct control_range){0};
+    if (!o->control_layers)
+        return 0;
+    if (sscanf(o->control_layers, "%5d-%5d%n", &out->first, &out->last, &end) == 2 && !o->control_layers[end] &&
+        out->first >= 1 && out->last >= out->first)
+        return 0;
+    return fail(err, E_USAGE, "--control-vector-layers %s: wanted is A-B, numbers of layers from 1 on",
+                o->control_layers);
 }
 
 static int set_keys(const void *options, struct gguf *file, struct error *err)
@@ -133,10 +160,11 @@ static int load(struct loaded *l, const struct options *o, bool hidden, bool if_
     if (!path)
         return -1;
     char cache[4096];
-    struct model_adapter loras[LORAS_MOST];
-    struct text lora_paths = {0};
-    if (take_loras(o, loras, &lora_paths, err)) {
-        text_free(&lora_paths);
+    struct model_adapter adapters[2 * ADAPTERS_MOST];
+    struct control_range control_range;
+    struct text adapter_paths = {0};
+    if (take_adapters(o, adapters, &adapter_paths, err) || take_control_range(o, &control_range, err)) {
+        text_free(&adapter_paths);
         return -1;
     }
     struct model_options options = {
@@ -153,8 +181,10 @@ static int load(struct loaded *l, const struct options *o, bool hidden, bool if_
         .any_pre = o->any_pre,
         .set_keys = set_keys,
         .set_keys_arg = o,
-        .adapters = loras,
-        .n_adapters = o->loras.n,
+        .adapters = adapters,
+        .n_adapters = o->loras.n + o->controls.n,
+        .n_controls = o->controls.n,
+        .control_range = control_range,
         .hidden = hidden,
         .hidden_if_meant = if_meant,
     };
@@ -162,7 +192,7 @@ static int load(struct loaded *l, const struct options *o, bool hidden, bool if_
     progress_wait_begin(&wait, "loading the model");
     int status = model_open(&l->model, &options, err);
     progress_wait_end(&wait);
-    text_free(&lora_paths);
+    text_free(&adapter_paths);
     if (status || outputs_check_options_model(o, l->model->file, err))
         return -1;
     for (int i = 0; i < l->model->n_adapters; i++)

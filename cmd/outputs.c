@@ -79,6 +79,9 @@ int outputs_check_inputs(const char *out, const struct options *o, const char *m
     for (int i = 0; i < o->loras.n; i++)
         if (check_adapter(out, o->loras.at[i], err))
             return -1;
+    for (int i = 0; i < o->controls.n; i++)
+        if (check_adapter(out, o->controls.at[i], err))
+            return -1;
     return 0;
 }
 

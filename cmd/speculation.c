@@ -22,7 +22,7 @@ static int open_draft(struct speculation *s, const struct options *o, const stru
     struct options draft = *o;
     draft.model = o->draft_model;
     // adapters and keys are those of the model that answers
-    draft.loras.n = draft.overrides.n = 0;
+    draft.loras.n = draft.controls.n = draft.overrides.n = 0;
     draft.given[OPT_rope_scaling] = draft.given[OPT_rope_freq_base] = draft.given[OPT_rope_freq_scale] = false;
     draft.given[OPT_rope_scale] = draft.given[OPT_yarn_orig_ctx] = false;
     draft.n_ctx = session_n_ctx(l->session);

@@ -86,10 +86,17 @@ static int check_vocabulary(const struct model *m, struct error *err)
 int model_set_context(struct model *m, int n_ctx, struct error *err)
 {
     struct graph *graph;
-    if (arch_build(m->file,
-                   &(struct arch_options){
-                       .n_ctx = n_ctx, .adapters = m->adapters, .n_adapters = m->n_adapters, .hidden = m->hidden},
-                   &graph, &m->info, err))
+    const int n_loras = m->n_adapters - m->n_controls;
+    const struct arch_options options = {
+        .n_ctx = n_ctx,
+        .adapters = m->adapters,
+        .n_adapters = n_loras,
+        .controls = m->adapters ? m->adapters + n_loras : NULL,
+        .n_controls = m->n_controls,
+        .control_range = m->control_range,
+        .hidden = m->hidden,
+    };
+    if (arch_build(m->file, &options, &graph, &m->info, err))
         return -1;
     graph_free(m->graph);
     m->graph = graph;
@@ -152,6 +159,8 @@ static int open_adapters(struct model *m, const struct model_options *o, struct 
             return -1;
         m->adapters[m->n_adapters] = (struct adapter){*file, o->adapters[m->n_adapters].scale};
     }
+    m->n_controls = o->n_controls;
+    m->control_range = o->control_range;
     return 0;
 }
 

@@ -15,7 +15,7 @@ enum device { DEVICE_AUTO, DEVICE_CPU, DEVICE_REF, DEVICE_GPU };
 // The path that names the model inside the program itself; a file of that name is reached as ./built-in.
 #define MODEL_BUILTIN "built-in"
 
-// A file of a low-rank adapter, and by what its changes are multiplied.
+// A file of a low-rank adapter or of a control vector, and by what its changes are multiplied.
 struct model_adapter {
     const char *path;
     float scale;
@@ -36,9 +36,11 @@ struct model_options {
     // Changes keys of the file before anything reads them, as flags want it. May be NULL.
     int (*set_keys)(const void *arg, struct gguf *file, struct error *err);
     const void *set_keys_arg;
-    const struct model_adapter *adapters; // [n_adapters] LoRA adapters
-    int n_adapters;
-    bool hidden;          // for embeddings: the model computes hidden rows instead of logits
+    const struct model_adapter
+        *adapters; // [n_adapters], the last n_controls of which are control vectors, the others LoRA
+    int n_adapters, n_controls;
+    struct control_range control_range; // the layers that control vectors change
+    bool hidden;                        // for embeddings: the model computes hidden rows instead of logits
     bool hidden_if_meant; // the same for a model that is made for embeddings, by its family or the pooling of its file
 };
 enum { N_CTX_DEFAULT = 4096 };
@@ -50,9 +52,10 @@ struct model {
     struct machine *machine;
     struct arch_info info;
     bool hidden;                 // see model_options
-    struct adapter *adapters;    // [n_adapters], views of the files below
+    struct adapter *adapters;    // [n_adapters], views of the files below; the last n_controls are control vectors
     struct gguf **adapter_files; // [n_adapters]
-    int n_adapters;
+    int n_adapters, n_controls;
+    struct control_range control_range;
     int n_ctx;               // positions of a sequence, as requested or by default
     bool weights_are_mapped; // mapped from the file, or part of the program
     const char *device;      // "cpu", "ref", "gpu"

@@ -131,9 +131,11 @@ int snapshot_key(const struct model *m, const struct session *s, uint64_t salt, 
     hash_metadata(&k, m->file);
     for (size_t i = 0; i < gguf_n_tensors(m->file); i++)
         hash_tensor(&k, gguf_tensor_at(m->file, i), whole);
-    for (int i = 0; i < m->n_adapters; i++)
+    for (int i = 0; i < m->n_adapters; i++) {
+        hash_bytes(&k, &m->adapters[i].scale, sizeof m->adapters[i].scale);
         for (size_t j = 0; j < gguf_n_tensors(m->adapters[i].file); j++)
             hash_tensor(&k, gguf_tensor_at(m->adapters[i].file, j), true);
+    }
     if (hash_graph(&k, m->graph, err))
         return -1;
     hash_machine(&k, m);

@@ -8,9 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-// Floats in a row, at most. No model comes near it. Below it the bytes of a row fit an int64 in every type.
-#define WIDTH_MAX ((int64_t)1 << 28)
-
 enum op_class op_class(enum op op)
 {
     static const enum op_class classes[OP_COUNT] = {
@@ -82,11 +79,7 @@ void *graph_refuse_memory(struct graph *g)
     return NULL;
 }
 
-// A weight's name and shape for a message: "blk.0.attn_q.weight (4096, 4096)".
-struct shape_text {
-    char s[160];
-};
-static struct shape_text shape_of(const struct weight *w)
+struct shape_text graph_shape_of(const struct weight *w)
 {
     struct shape_text t;
     int dims = w->ne[2] != 1 ? 3 : w->ne[1] != 1 ? 2 : 1;
@@ -97,12 +90,8 @@ static struct shape_text shape_of(const struct weight *w)
 }
 
 // ---- Making a node
-//
-// An operation calls begin_node, then the take_ functions, which check a source, weight or number and return false on
-// a fault, then sets its parameters and calls finish_node. After a fault none of these does anything. Nodes are
-// zeroed with their padding, because program.c compares their bytes.
 
-static struct tensor *begin_node(struct graph *g, enum op op, const char *name)
+struct tensor *graph_begin_node(struct graph *g, enum op op, const char *name)
 {
     if (g->fault.code != E_OK)
         return NULL;
@@ -119,9 +108,7 @@ static struct tensor *begin_node(struct graph *g, enum op op, const char *name)
     return n;
 }
 
-// Makes x source i of node n. It must be a value of this graph with the same rows as source 0, and the result of
-// operation `want` (OP_COUNT: of any with a plain result).
-static bool take_source_of(struct graph *g, struct tensor *n, int i, struct tensor *x, enum op want)
+bool graph_take_source_of(struct graph *g, struct tensor *n, int i, struct tensor *x, enum op want)
 {
     if (!n)
         return false;
@@ -139,23 +126,21 @@ static bool take_source_of(struct graph *g, struct tensor *n, int i, struct tens
     return true;
 }
 
-static bool take_source(struct graph *g, struct tensor *n, int i, struct tensor *x)
+bool graph_take_source(struct graph *g, struct tensor *n, int i, struct tensor *x)
 {
-    return take_source_of(g, n, i, x, OP_COUNT);
+    return graph_take_source_of(g, n, i, x, OP_COUNT);
 }
 
-// The same for a plain source whose rows are tokens.
-static bool take_tokens(struct graph *g, struct tensor *n, int i, struct tensor *x)
+bool graph_take_tokens(struct graph *g, struct tensor *n, int i, struct tensor *x)
 {
-    if (!take_source(g, n, i, x))
+    if (!graph_take_source(g, n, i, x))
         return false;
     if (x->rows != ROWS_TOKENS)
         return graph_refuse(g, "%s: %s has rows of outputs, wanted are rows of tokens", n->name, x->name);
     return true;
 }
 
-// Makes w weight i of node n. It must be of a type that can be decoded, and have so many matrices (0: any number).
-static bool take_weight(struct graph *g, struct tensor *n, int i, const struct weight *w, int64_t matrices)
+bool graph_take_weight(struct graph *g, struct tensor *n, int i, const struct weight *w, int64_t matrices)
 {
     if (!n)
         return false;
@@ -163,46 +148,44 @@ static bool take_weight(struct graph *g, struct tensor *n, int i, const struct w
         return graph_refuse(g, "%s: its weight is missing", n->name);
     if (w->ne[0] < 1 || w->ne[1] < 1 || w->ne[2] < 1 || w->ne[0] > WIDTH_MAX || w->ne[1] > WIDTH_MAX ||
         w->ne[2] > INT_MAX)
-        return graph_refuse(g, "%s: weight %s has a size out of range", n->name, shape_of(w).s);
+        return graph_refuse(g, "%s: weight %s has a size out of range", n->name, graph_shape_of(w).s);
     if ((unsigned)w->type >= DT_COUNT || !dtype_decode[w->type])
-        return graph_refuse(g, "%s: weight %s is of type %s, which no operation takes", n->name, shape_of(w).s,
+        return graph_refuse(g, "%s: weight %s is of type %s, which no operation takes", n->name, graph_shape_of(w).s,
                             (unsigned)w->type >= DT_COUNT ? "?" : dtype_info[w->type].name);
     if (w->ne[0] % dtype_info[w->type].block != 0 || w->row_bytes != dtype_row_bytes(w->type, w->ne[0]))
-        return graph_refuse(g, "%s: rows of weight %s are no whole blocks of %s", n->name, shape_of(w).s,
+        return graph_refuse(g, "%s: rows of weight %s are no whole blocks of %s", n->name, graph_shape_of(w).s,
                             dtype_info[w->type].name);
     if (matrices && w->ne[2] != matrices)
-        return graph_refuse(g, "%s: weight %s holds %lld matrices, wanted are %lld", n->name, shape_of(w).s,
+        return graph_refuse(g, "%s: weight %s holds %lld matrices, wanted are %lld", n->name, graph_shape_of(w).s,
                             (long long)w->ne[2], (long long)matrices);
     if (w->scale && n->op != OP_EXPERT_MATMUL)
-        return graph_refuse(g, "%s: weight %s has scales, which expert_matmul alone takes", n->name, shape_of(w).s);
+        return graph_refuse(g, "%s: weight %s has scales, which expert_matmul alone takes", n->name,
+                            graph_shape_of(w).s);
     n->w[i] = w;
     return true;
 }
 
-// Makes w, `rows` vectors of `length` F32 elements, weight i of node n. w may be NULL.
-static bool take_vectors(struct graph *g, struct tensor *n, int i, const struct weight *w, int64_t length, int64_t rows)
+bool graph_take_vectors(struct graph *g, struct tensor *n, int i, const struct weight *w, int64_t length, int64_t rows)
 {
     if (!w)
         return n != NULL;
-    if (!take_weight(g, n, i, w, 1))
+    if (!graph_take_weight(g, n, i, w, 1))
         return false;
     if (w->ne[0] != length || w->ne[1] != rows)
-        return graph_refuse(g, "%s: vector %s, wanted are %lld elements%s", n->name, shape_of(w).s, (long long)length,
-                            rows == 1 ? "" : " for each expert");
+        return graph_refuse(g, "%s: vector %s, wanted are %lld elements%s", n->name, graph_shape_of(w).s,
+                            (long long)length, rows == 1 ? "" : " for each expert");
     if (w->type != DT_F32)
-        return graph_refuse(g, "%s: vector %s is of type %s, wanted is F32", n->name, shape_of(w).s,
+        return graph_refuse(g, "%s: vector %s is of type %s, wanted is F32", n->name, graph_shape_of(w).s,
                             dtype_info[w->type].name);
     return true;
 }
 
-// The same for one vector, such as a gain or a bias.
-static bool take_vector(struct graph *g, struct tensor *n, int i, const struct weight *w, int64_t length)
+bool graph_take_vector(struct graph *g, struct tensor *n, int i, const struct weight *w, int64_t length)
 {
-    return take_vectors(g, n, i, w, length, 1);
+    return graph_take_vectors(g, n, i, w, length, 1);
 }
 
-// A finite parameter of at least `least`.
-static bool take_number(struct graph *g, struct tensor *n, const char *what, float v, float least)
+bool graph_take_number(struct graph *g, struct tensor *n, const char *what, float v, float least)
 {
     if (!n)
         return false;
@@ -224,7 +207,7 @@ static void *grow(struct graph *g, void *items, int *cap, size_t size)
     return p;
 }
 
-static struct tensor *finish_node(struct graph *g, struct tensor *n, int64_t width)
+struct tensor *graph_finish_node(struct graph *g, struct tensor *n, int64_t width)
 {
     if (width < 0 || width > WIDTH_MAX)
         return graph_refuse(g, "%s: a row of %lld floats is out of range", n->name, (long long)width);
@@ -244,55 +227,55 @@ static struct tensor *finish_node(struct graph *g, struct tensor *n, int64_t wid
 
 struct tensor *graph_embed(struct graph *g, const char *name, const struct weight *table, enum input by, float scale)
 {
-    struct tensor *n = begin_node(g, OP_EMBED, name);
-    if (!take_weight(g, n, 0, table, 1) || !take_number(g, n, "scale", scale, -FLT_MAX))
+    struct tensor *n = graph_begin_node(g, OP_EMBED, name);
+    if (!graph_take_weight(g, n, 0, table, 1) || !graph_take_number(g, n, "scale", scale, -FLT_MAX))
         return NULL;
     n->p.embed.input = by;
     n->p.embed.scale = scale;
-    return finish_node(g, n, table->ne[0]);
+    return graph_finish_node(g, n, table->ne[0]);
 }
 
 struct tensor *graph_output_rows(struct graph *g, const char *name, struct tensor *x)
 {
-    struct tensor *n = begin_node(g, OP_ROWS, name);
-    if (!take_tokens(g, n, 0, x))
+    struct tensor *n = graph_begin_node(g, OP_ROWS, name);
+    if (!graph_take_tokens(g, n, 0, x))
         return NULL;
     n->rows = ROWS_OUTPUTS;
-    return finish_node(g, n, x->width);
+    return graph_finish_node(g, n, x->width);
 }
 
 struct tensor *graph_norm(struct graph *g, const char *name, struct tensor *x, const struct weight *gain,
                           const struct weight *bias, enum norm_kind kind, float eps, int64_t group)
 {
-    struct tensor *n = begin_node(g, OP_NORM, name);
-    if (!take_source(g, n, 0, x) || !take_number(g, n, "eps", eps, 0))
+    struct tensor *n = graph_begin_node(g, OP_NORM, name);
+    if (!graph_take_source(g, n, 0, x) || !graph_take_number(g, n, "eps", eps, 0))
         return NULL;
     if (group < 0 || (group > 0 && x->width % group != 0))
         return graph_refuse(g, "%s: %s has %lld columns, no multiple of groups of %lld", n->name, x->name,
                             (long long)x->width, (long long)group);
     const bool by_column = gain && gain->ne[0] == x->width;
     int64_t length = group && !by_column ? group : x->width;
-    if (!take_vector(g, n, 0, gain, length) || !take_vector(g, n, 1, bias, length))
+    if (!graph_take_vector(g, n, 0, gain, length) || !graph_take_vector(g, n, 1, bias, length))
         return NULL;
     n->p.norm.kind = kind;
     n->p.norm.eps = eps;
     n->p.norm.group = group;
     n->p.norm.by_column = group && by_column && group != x->width;
-    return finish_node(g, n, x->width);
+    return graph_finish_node(g, n, x->width);
 }
 
 struct tensor *graph_matmul(struct graph *g, const char *name, struct tensor *x, const struct weight *w,
                             const struct weight *bias)
 {
-    struct tensor *n = begin_node(g, OP_MATMUL, name);
-    if (!take_source(g, n, 0, x) || !take_weight(g, n, 0, w, 1))
+    struct tensor *n = graph_begin_node(g, OP_MATMUL, name);
+    if (!graph_take_source(g, n, 0, x) || !graph_take_weight(g, n, 0, w, 1))
         return NULL;
     if (w->ne[0] != x->width)
-        return graph_refuse(g, "%s: weight %s does not fit %s of %lld columns", n->name, shape_of(w).s, x->name,
+        return graph_refuse(g, "%s: weight %s does not fit %s of %lld columns", n->name, graph_shape_of(w).s, x->name,
                             (long long)x->width);
-    if (!take_vector(g, n, 1, bias, w->ne[1]))
+    if (!graph_take_vector(g, n, 1, bias, w->ne[1]))
         return NULL;
-    return finish_node(g, n, w->ne[1]);
+    return graph_finish_node(g, n, w->ne[1]);
 }
 
 struct tensor *graph_rope_table(struct graph *g, const char *name, int64_t n_pairs, const double *inv_freq,
@@ -313,8 +296,8 @@ double rope_table_factor(const struct tensor *n, int position)
 struct tensor *graph_growing_rope_table(struct graph *g, const char *name, int64_t n_pairs, const double *inv_freq,
                                         float mscale, float growth, int period, int offset)
 {
-    struct tensor *n = begin_node(g, OP_ROPE_TABLE, name);
-    if (!take_number(g, n, "mscale", mscale, -FLT_MAX) || !take_number(g, n, "growth", growth, -FLT_MAX))
+    struct tensor *n = graph_begin_node(g, OP_ROPE_TABLE, name);
+    if (!graph_take_number(g, n, "mscale", mscale, -FLT_MAX) || !graph_take_number(g, n, "growth", growth, -FLT_MAX))
         return NULL;
     if (period < 1 || offset < 0)
         return graph_refuse(g, "%s: a period of %d, from %d on, is out of range", n->name, period, offset);
@@ -334,14 +317,14 @@ struct tensor *graph_growing_rope_table(struct graph *g, const char *name, int64
     n->p.rope_table.growth = growth;
     n->p.rope_table.period = period;
     n->p.rope_table.offset = offset;
-    return finish_node(g, n, 2 * n_pairs);
+    return graph_finish_node(g, n, 2 * n_pairs);
 }
 
 struct tensor *graph_rope(struct graph *g, const char *name, struct tensor *x, struct tensor *table, int64_t head_dim,
                           enum rope_layout layout)
 {
-    struct tensor *n = begin_node(g, OP_ROPE, name);
-    if (!take_source(g, n, 0, x) || !take_source_of(g, n, 1, table, OP_ROPE_TABLE))
+    struct tensor *n = graph_begin_node(g, OP_ROPE, name);
+    if (!graph_take_source(g, n, 0, x) || !graph_take_source_of(g, n, 1, table, OP_ROPE_TABLE))
         return NULL;
     if (head_dim < 1 || x->width % head_dim != 0)
         return graph_refuse(g, "%s: %s has %lld columns, no multiple of heads of %lld", n->name, x->name,
@@ -351,7 +334,7 @@ struct tensor *graph_rope(struct graph *g, const char *name, struct tensor *x, s
                             (long long)table->width, (long long)head_dim);
     n->p.rope.head_dim = head_dim;
     n->p.rope.layout = layout;
-    return finish_node(g, n, x->width);
+    return graph_finish_node(g, n, x->width);
 }
 
 static int add_kv_layer(struct graph *g, int n_head_kv, int dim_k, int dim_v, bool keys_only)
@@ -387,8 +370,8 @@ int graph_kv_layer_of_keys(struct graph *g, int n_head_kv, int dim_k, int dim_v)
 
 struct tensor *graph_kv_write(struct graph *g, const char *name, struct tensor *x, int layer, enum kv_part part)
 {
-    struct tensor *n = begin_node(g, OP_KV_WRITE, name);
-    if (!take_tokens(g, n, 0, x))
+    struct tensor *n = graph_begin_node(g, OP_KV_WRITE, name);
+    if (!graph_take_tokens(g, n, 0, x))
         return NULL;
     if (layer < 0 || layer >= g->n_kv)
         return graph_refuse(g, "%s: there is no KV layer %d", n->name, layer);
@@ -401,12 +384,12 @@ struct tensor *graph_kv_write(struct graph *g, const char *name, struct tensor *
     n->p.kv.layer = layer;
     n->p.kv.part = part;
     n->p.kv.head_dim = dim;
-    return finish_node(g, n, 0);
+    return graph_finish_node(g, n, 0);
 }
 
 static bool take_kv(struct graph *g, struct tensor *n, int i, struct tensor *x, enum kv_part part)
 {
-    if (!take_source_of(g, n, i, x, OP_KV_WRITE))
+    if (!graph_take_source_of(g, n, i, x, OP_KV_WRITE))
         return false;
     if (x->p.kv.part != part && !g->kv[x->p.kv.layer].keys_only)
         return graph_refuse(g, "%s: %s writes %s, wanted are %s", n->name, x->name, part == KV_KEY ? "values" : "keys",
@@ -417,9 +400,9 @@ static bool take_kv(struct graph *g, struct tensor *n, int i, struct tensor *x, 
 struct tensor *graph_attention(struct graph *g, const char *name, struct tensor *q, struct tensor *key,
                                struct tensor *value, struct attention_params p)
 {
-    struct tensor *n = begin_node(g, OP_ATTENTION, name);
-    if (!take_tokens(g, n, 0, q) || !take_kv(g, n, 1, key, KV_KEY) || !take_kv(g, n, 2, value, KV_VALUE) ||
-        !take_number(g, n, "scale", p.scale, -FLT_MAX) || !take_number(g, n, "softcap", p.softcap, 0))
+    struct tensor *n = graph_begin_node(g, OP_ATTENTION, name);
+    if (!graph_take_tokens(g, n, 0, q) || !take_kv(g, n, 1, key, KV_KEY) || !take_kv(g, n, 2, value, KV_VALUE) ||
+        !graph_take_number(g, n, "scale", p.scale, -FLT_MAX) || !graph_take_number(g, n, "softcap", p.softcap, 0))
         return NULL;
     int layer = key->p.kv.layer;
     if (value->p.kv.layer != layer)
@@ -432,7 +415,7 @@ struct tensor *graph_attention(struct graph *g, const char *name, struct tensor 
                             (long long)q->width, p.n_head, kv.dim_k);
     if (p.window < 0 || (p.chunked && (!p.window || p.both_ways)))
         return graph_refuse(g, "%s: a window of %d is out of range", n->name, p.window);
-    if (!take_vector(g, n, 0, p.sinks, p.n_head) || !take_vector(g, n, 1, p.slopes, p.n_head))
+    if (!graph_take_vector(g, n, 0, p.sinks, p.n_head) || !graph_take_vector(g, n, 1, p.slopes, p.n_head))
         return NULL;
     n->p.attn.layer = layer;
     n->p.attn.n_head = p.n_head;
@@ -444,24 +427,24 @@ struct tensor *graph_attention(struct graph *g, const char *name, struct tensor 
     n->p.attn.window = p.window;
     n->p.attn.chunked = p.chunked;
     n->p.attn.both_ways = p.both_ways;
-    return finish_node(g, n, (int64_t)p.n_head * kv.dim_v);
+    return graph_finish_node(g, n, (int64_t)p.n_head * kv.dim_v);
 }
 
 struct tensor *graph_act(struct graph *g, const char *name, struct tensor *x, enum act_kind kind)
 {
-    struct tensor *n = begin_node(g, OP_ACT, name);
-    if (!take_source(g, n, 0, x))
+    struct tensor *n = graph_begin_node(g, OP_ACT, name);
+    if (!graph_take_source(g, n, 0, x))
         return NULL;
     if (kind == ACT_SWIGLU_CLAMPED)
         return graph_refuse(g, "%s: a clamped SwiGLU has two sources", n->name);
     n->p.act.kind = kind;
-    return finish_node(g, n, x->width);
+    return graph_finish_node(g, n, x->width);
 }
 
 // Two values of the same shape.
 static bool take_pair(struct graph *g, struct tensor *n, struct tensor *a, struct tensor *b)
 {
-    if (!take_source(g, n, 0, a) || !take_source(g, n, 1, b))
+    if (!graph_take_source(g, n, 0, a) || !graph_take_source(g, n, 1, b))
         return false;
     if (a->width != b->width)
         return graph_refuse(g, "%s: %s has %lld columns, %s has %lld", n->name, a->name, (long long)a->width, b->name,
@@ -471,42 +454,42 @@ static bool take_pair(struct graph *g, struct tensor *n, struct tensor *a, struc
 
 struct tensor *graph_glu(struct graph *g, const char *name, struct tensor *gate, struct tensor *up, enum act_kind kind)
 {
-    struct tensor *n = begin_node(g, OP_GLU, name);
+    struct tensor *n = graph_begin_node(g, OP_GLU, name);
     if (!take_pair(g, n, gate, up))
         return NULL;
     n->p.act.kind = kind;
-    return finish_node(g, n, gate->width);
+    return graph_finish_node(g, n, gate->width);
 }
 
 struct tensor *graph_glu_from(struct graph *g, const char *name, struct tensor *gate, struct tensor *up,
                               enum act_kind kind, int64_t first)
 {
-    struct tensor *n = begin_node(g, OP_GLU, name);
-    if (!take_source(g, n, 0, gate) || !take_source(g, n, 1, up))
+    struct tensor *n = graph_begin_node(g, OP_GLU, name);
+    if (!graph_take_source(g, n, 0, gate) || !graph_take_source(g, n, 1, up))
         return NULL;
     if (first < 0 || first > up->width || gate->width > up->width - first)
         return graph_refuse(g, "%s: %lld columns of %s from %lld on are wanted, it has %lld", n->name,
                             (long long)gate->width, up->name, (long long)first, (long long)up->width);
     n->p.act.kind = kind;
     n->p.act.first = first;
-    return finish_node(g, n, gate->width);
+    return graph_finish_node(g, n, gate->width);
 }
 
 struct tensor *graph_add(struct graph *g, const char *name, struct tensor *a, struct tensor *b)
 {
-    struct tensor *n = begin_node(g, OP_ADD, name);
-    return take_pair(g, n, a, b) ? finish_node(g, n, a->width) : NULL;
+    struct tensor *n = graph_begin_node(g, OP_ADD, name);
+    return take_pair(g, n, a, b) ? graph_finish_node(g, n, a->width) : NULL;
 }
 
 // SCALE, SOFTCAP or CLAMP by v, which is at least `least`.
 static struct tensor *by_factor(struct graph *g, enum op op, const char *name, struct tensor *x, const char *what,
                                 float v, float least)
 {
-    struct tensor *n = begin_node(g, op, name);
-    if (!take_source(g, n, 0, x) || !take_number(g, n, what, v, least))
+    struct tensor *n = graph_begin_node(g, op, name);
+    if (!graph_take_source(g, n, 0, x) || !graph_take_number(g, n, what, v, least))
         return NULL;
     n->p.scale.factor = v;
-    return finish_node(g, n, x->width);
+    return graph_finish_node(g, n, x->width);
 }
 
 struct tensor *graph_scale(struct graph *g, const char *name, struct tensor *x, float factor)
@@ -526,18 +509,35 @@ struct tensor *graph_clamp(struct graph *g, const char *name, struct tensor *x, 
 
 struct tensor *graph_xielu(struct graph *g, const char *name, struct tensor *x, struct xielu_params p)
 {
-    struct tensor *n = begin_node(g, OP_XIELU, name);
+    struct tensor *n = graph_begin_node(g, OP_XIELU, name);
     const float all = p.alpha_n + p.alpha_p + p.beta + p.eps;
-    if (!take_source(g, n, 0, x) || !take_number(g, n, "sum of parameters", all, -FLT_MAX))
+    if (!graph_take_source(g, n, 0, x) || !graph_take_number(g, n, "sum of parameters", all, -FLT_MAX))
         return NULL;
     n->p.xielu = p;
-    return finish_node(g, n, x->width);
+    return graph_finish_node(g, n, x->width);
 }
 
 struct tensor *graph_gain(struct graph *g, const char *name, struct tensor *x, const struct weight *gain)
 {
-    struct tensor *n = begin_node(g, OP_GAIN, name);
-    return take_source(g, n, 0, x) && gain && take_vector(g, n, 0, gain, x->width) ? finish_node(g, n, x->width) : NULL;
+    struct tensor *n = graph_begin_node(g, OP_GAIN, name);
+    return graph_take_source(g, n, 0, x) && gain && graph_take_vector(g, n, 0, gain, x->width)
+               ? graph_finish_node(g, n, x->width)
+               : NULL;
+}
+
+struct tensor *graph_head_glu(struct graph *g, const char *name, struct tensor *gate, struct tensor *x,
+                              enum act_kind kind)
+{
+    struct tensor *n = graph_begin_node(g, OP_HEAD_GLU, name);
+    if (!graph_take_source(g, n, 0, gate) || !graph_take_source(g, n, 1, x))
+        return NULL;
+    if (kind == ACT_SWIGLU_CLAMPED)
+        return graph_refuse(g, "%s: a clamped SwiGLU is of two values of one shape", n->name);
+    if (gate->width > GATED_HEADS_MAX || x->width % gate->width != 0)
+        return graph_refuse(g, "%s: %s has %lld columns, no multiple of the %lld gates of %s", n->name, x->name,
+                            (long long)x->width, (long long)gate->width, gate->name);
+    n->p.act.kind = kind;
+    return graph_finish_node(g, n, x->width);
 }
 
 // The groups of a route share out its experts, and those that are used have enough of them.
@@ -559,14 +559,14 @@ static bool take_groups(struct graph *g, struct tensor *n, int64_t n_expert, con
 struct tensor *graph_route(struct graph *g, const char *name, struct tensor *logits, const struct weight *bias,
                            struct route_params p)
 {
-    struct tensor *n = begin_node(g, OP_ROUTE, name);
-    if (!take_source(g, n, 0, logits) || !take_number(g, n, "scale", p.scale, -FLT_MAX))
+    struct tensor *n = graph_begin_node(g, OP_ROUTE, name);
+    if (!graph_take_source(g, n, 0, logits) || !graph_take_number(g, n, "scale", p.scale, -FLT_MAX))
         return NULL;
     if (p.kind == ROUTE_EACH)
         return graph_refuse(g, "%s: a route of this kind has no logits", n->name);
     if (p.n_used < 1 || p.n_used > logits->width)
         return graph_refuse(g, "%s: %d experts used of %lld", n->name, p.n_used, (long long)logits->width);
-    if (!take_vector(g, n, 0, bias, logits->width) || !take_groups(g, n, logits->width, &p))
+    if (!graph_take_vector(g, n, 0, bias, logits->width) || !take_groups(g, n, logits->width, &p))
         return NULL;
     if ((bias || p.n_group) && logits->width > SCORED_EXPERTS_MAX)
         return graph_refuse(g, "%s: %lld experts with biases or groups, up to %d are possible", n->name,
@@ -577,7 +577,7 @@ struct tensor *graph_route(struct graph *g, const char *name, struct tensor *log
     n->p.route.scale = p.scale;
     n->p.route.n_group = p.n_group;
     n->p.route.n_group_used = p.n_group_used;
-    return finish_node(g, n, 2 * (int64_t)p.n_used);
+    return graph_finish_node(g, n, 2 * (int64_t)p.n_used);
 }
 
 struct tensor *graph_route_shared(struct graph *g, const char *name, struct tensor *logits, struct route_params p,
@@ -592,185 +592,68 @@ struct tensor *graph_route_shared(struct graph *g, const char *name, struct tens
 
 struct tensor *graph_route_each(struct graph *g, const char *name, struct tensor *rows, int n)
 {
-    struct tensor *node = begin_node(g, OP_ROUTE, name);
-    if (!take_source(g, node, 0, rows))
+    struct tensor *node = graph_begin_node(g, OP_ROUTE, name);
+    if (!graph_take_source(g, node, 0, rows))
         return NULL;
     if (n < 1)
         return graph_refuse(g, "%s: %d experts", node->name, n);
     node->p.route.kind = ROUTE_EACH;
     node->p.route.n_used = n;
     node->p.route.scale = 1;
-    return finish_node(g, node, 2 * (int64_t)n);
+    return graph_finish_node(g, node, 2 * (int64_t)n);
 }
 
 struct tensor *graph_expert_matmul(struct graph *g, const char *name, struct tensor *x, const struct weight *w,
                                    const struct weight *bias, struct tensor *route)
 {
-    struct tensor *n = begin_node(g, OP_EXPERT_MATMUL, name);
-    if (!take_source(g, n, 0, x) || !take_source_of(g, n, 1, route, OP_ROUTE) ||
-        !take_weight(g, n, 0, w, route_experts(route)))
+    struct tensor *n = graph_begin_node(g, OP_EXPERT_MATMUL, name);
+    if (!graph_take_source(g, n, 0, x) || !graph_take_source_of(g, n, 1, route, OP_ROUTE) ||
+        !graph_take_weight(g, n, 0, w, route_experts(route)))
         return NULL;
     int n_used = route->p.route.n_used;
     if (x->width != w->ne[0] && x->width != n_used * w->ne[0])
         return graph_refuse(g, "%s: weight %s does not fit %s of %lld columns, shared or for %d experts", n->name,
-                            shape_of(w).s, x->name, (long long)x->width, n_used);
-    if (!take_vectors(g, n, 1, bias, w->ne[1], w->ne[2]))
+                            graph_shape_of(w).s, x->name, (long long)x->width, n_used);
+    if (!graph_take_vectors(g, n, 1, bias, w->ne[1], w->ne[2]))
         return NULL;
     n->p.expert.n_used = n_used;
     n->p.expert.shared = x->width == w->ne[0];
-    return finish_node(g, n, n_used * w->ne[1]);
+    return graph_finish_node(g, n, n_used * w->ne[1]);
 }
 
 struct tensor *graph_expert_combine(struct graph *g, const char *name, struct tensor *x, struct tensor *route)
 {
-    struct tensor *n = begin_node(g, OP_EXPERT_COMBINE, name);
-    if (!take_source(g, n, 0, x) || !take_source_of(g, n, 1, route, OP_ROUTE))
+    struct tensor *n = graph_begin_node(g, OP_EXPERT_COMBINE, name);
+    if (!graph_take_source(g, n, 0, x) || !graph_take_source_of(g, n, 1, route, OP_ROUTE))
         return NULL;
     int n_used = route->p.route.n_used;
     if (x->width % n_used != 0)
         return graph_refuse(g, "%s: %s has %lld columns, no multiple of %d experts", n->name, x->name,
                             (long long)x->width, n_used);
     n->p.expert.n_used = n_used;
-    return finish_node(g, n, x->width / n_used);
+    return graph_finish_node(g, n, x->width / n_used);
 }
 
-// ---- Operations with state
-
-// Adds so many floats to the state of a sequence, and returns where they begin: at a multiple of a cache line. -1 on a
-// fault.
-static int64_t add_state(struct graph *g, const struct tensor *n, int64_t heads, int64_t floats)
-{
-    enum { LINE = 16 }; // floats
-    const int64_t at = g->state_floats;
-    if (floats > WIDTH_MAX || heads > WIDTH_MAX || heads * floats > WIDTH_MAX ||
-        at > INT32_MAX - LINE - heads * floats) {
-        graph_refuse(g, "%s: a state of %lld times %lld floats is out of range", n->name, (long long)heads,
-                     (long long)floats);
-        return -1;
-    }
-    g->state_floats = (int64_t)align_up((size_t)(at + heads * floats), LINE);
-    return at;
-}
-
-struct tensor *graph_short_conv(struct graph *g, const char *name, struct tensor *x, const struct weight *w,
-                                const struct weight *bias)
-{
-    struct tensor *n = begin_node(g, OP_SHORT_CONV, name);
-    if (!take_tokens(g, n, 0, x) || !take_weight(g, n, 0, w, 1) || !take_vector(g, n, 1, bias, x->width))
-        return NULL;
-    if (w->ne[1] != x->width || w->ne[0] < 2 || w->ne[0] > CONV_KERNEL_MAX || w->type != DT_F32)
-        return graph_refuse(g, "%s: weight %s of type %s, wanted are 2 to %d F32 for each of %lld columns", n->name,
-                            shape_of(w).s, dtype_info[w->type].name, (int)CONV_KERNEL_MAX, (long long)x->width);
-    n->p.conv.kernel = (int)w->ne[0];
-    n->p.conv.state = add_state(g, n, w->ne[0] - 1, x->width);
-    return n->p.conv.state < 0 ? NULL : finish_node(g, n, x->width);
-}
-
-static bool check_delta(struct graph *g, const struct tensor *n, const struct delta_params *p)
-{
-    const int heads_max = 1 << 14;
-    if (p->n_head_k < 1 || p->n_head < 1 || p->n_head > heads_max || p->n_head % p->n_head_k != 0)
-        return graph_refuse(g, "%s: %d heads are no multiple of %d heads of keys", n->name, p->n_head, p->n_head_k);
-    if (p->dim_k < 1 || p->dim_v < 1 || MAX(p->dim_k, p->dim_v) > DELTA_DIM_MAX)
-        return graph_refuse(g, "%s: heads of %d and %d columns; up to %d are served", n->name, p->dim_k, p->dim_v,
-                            (int)DELTA_DIM_MAX);
-    const int64_t width = 2 * (int64_t)p->n_head_k * p->dim_k + (int64_t)p->n_head * p->dim_v;
-    if (n->src[0]->width != width || n->src[1]->width != p->n_head || n->src[2]->width != p->n_head)
-        return graph_refuse(g, "%s: sources of %lld, %lld and %lld columns, wanted are %lld, %d and %d", n->name,
-                            (long long)n->src[0]->width, (long long)n->src[1]->width, (long long)n->src[2]->width,
-                            (long long)width, p->n_head, p->n_head);
-    return true;
-}
-
-struct tensor *graph_delta_rule(struct graph *g, const char *name, struct tensor *qkv, struct tensor *alpha,
-                                struct tensor *beta, const struct weight *rate, const struct weight *bias,
-                                struct delta_params p)
-{
-    struct tensor *n = begin_node(g, OP_DELTA_RULE, name);
-    if (!take_tokens(g, n, 0, qkv) || !take_tokens(g, n, 1, alpha) || !take_tokens(g, n, 2, beta) ||
-        !take_number(g, n, "eps", p.eps, 0) || !check_delta(g, n, &p))
-        return NULL;
-    if (!rate || !bias)
-        return graph_refuse(g, "%s: its rate or bias is missing", n->name);
-    if (!take_vector(g, n, 0, rate, p.n_head) || !take_vector(g, n, 1, bias, p.n_head))
-        return NULL;
-    n->p.delta.n_head_k = p.n_head_k;
-    n->p.delta.n_head = p.n_head;
-    n->p.delta.dim_k = p.dim_k;
-    n->p.delta.dim_v = p.dim_v;
-    n->p.delta.grouped = p.grouped;
-    n->p.delta.eps = p.eps;
-    n->p.delta.state = add_state(g, n, p.n_head, (int64_t)p.dim_k * p.dim_v);
-    return n->p.delta.state < 0 ? NULL : finish_node(g, n, (int64_t)p.n_head * p.dim_v);
-}
-
-static bool check_scan(struct graph *g, const struct tensor *n, const struct scan_params *p)
-{
-    const int heads_max = 1 << 18;
-    if (p->n_head < 1 || p->n_head > heads_max || p->n_group < 1 || p->n_head % p->n_group != 0)
-        return graph_refuse(g, "%s: %d heads in %d groups", n->name, p->n_head, p->n_group);
-    if (p->dim < 1 || p->dim > 1 << 14 || p->n_state < 1 || p->n_state > SCAN_STATE_MAX)
-        return graph_refuse(g, "%s: heads of %d columns with %d states; up to %d states are served", n->name, p->dim,
-                            p->n_state, (int)SCAN_STATE_MAX);
-    const int64_t width = (int64_t)p->n_head * p->dim, states = (int64_t)p->n_group * p->n_state;
-    if (n->src[0]->width < width || n->src[1]->width != p->n_head)
-        return graph_refuse(g, "%s: sources of %lld and %lld columns, wanted are %lld and %d", n->name,
-                            (long long)n->src[0]->width, (long long)n->src[1]->width, (long long)width, p->n_head);
-    if (p->b_at < 0 || p->c_at < 0 || p->b_at > n->src[2]->width - states || p->c_at > n->src[3]->width - states)
-        return graph_refuse(g, "%s: %lld columns from %lld and %lld on lie outside of sources of %lld and %lld",
-                            n->name, (long long)states, (long long)p->b_at, (long long)p->c_at,
-                            (long long)n->src[2]->width, (long long)n->src[3]->width);
-    return true;
-}
-
-// The rates: one for each head, or one for each state of each head.
-static bool take_rates(struct graph *g, struct tensor *n, const struct weight *rate, const struct scan_params *p)
-{
-    const bool by_state = rate && rate->ne[0] != p->n_head && p->dim == 1;
-    n->p.scan.rates = by_state;
-    if (!rate)
-        return graph_refuse(g, "%s: its rates are missing", n->name);
-    return take_vector(g, n, 0, rate, by_state ? (int64_t)p->n_head * p->n_state : p->n_head);
-}
-
-struct tensor *graph_selective_scan(struct graph *g, const char *name, struct tensor *x, struct tensor *dt,
-                                    struct tensor *b, struct tensor *c, const struct weight *rate,
-                                    const struct weight *skip, struct scan_params p)
-{
-    struct tensor *n = begin_node(g, OP_SELECTIVE_SCAN, name);
-    if (!take_tokens(g, n, 0, x) || !take_tokens(g, n, 1, dt) || !take_tokens(g, n, 2, b) || !take_tokens(g, n, 3, c) ||
-        !check_scan(g, n, &p) || !take_rates(g, n, rate, &p))
-        return NULL;
-    if (!take_vector(g, n, 1, skip, p.n_head))
-        return NULL;
-    n->p.scan.n_head = p.n_head;
-    n->p.scan.n_group = p.n_group;
-    n->p.scan.dim = p.dim;
-    n->p.scan.n_state = p.n_state;
-    n->p.scan.b_at = p.b_at;
-    n->p.scan.c_at = p.c_at;
-    n->p.scan.state = add_state(g, n, p.n_head, (int64_t)p.dim * p.n_state);
-    return n->p.scan.state < 0 ? NULL : finish_node(g, n, (int64_t)p.n_head * p.dim);
-}
+// ---- Layout
 
 struct tensor *graph_slice(struct graph *g, const char *name, struct tensor *x, int64_t group, int64_t from, int64_t n)
 {
-    struct tensor *node = begin_node(g, OP_SLICE, name);
-    if (!take_source(g, node, 0, x))
+    struct tensor *node = graph_begin_node(g, OP_SLICE, name);
+    if (!graph_take_source(g, node, 0, x))
         return NULL;
     if (group < 1 || x->width % group != 0 || from < 0 || n < 1 || from > group || n > group - from)
         return graph_refuse(g, "%s: columns %lld to %lld of each %lld of %s, which has %lld", node->name,
                             (long long)from, (long long)(from + n - 1), (long long)group, x->name, (long long)x->width);
     node->p.slice.group = group;
     node->p.slice.from = from;
-    return finish_node(g, node, x->width / group * n);
+    return graph_finish_node(g, node, x->width / group * n);
 }
 
 struct tensor *graph_join(struct graph *g, const char *name, struct tensor *a, int64_t first, struct tensor *b,
                           int64_t second)
 {
-    struct tensor *n = begin_node(g, OP_JOIN, name);
-    if (!take_source(g, n, 0, a) || !take_source(g, n, 1, b))
+    struct tensor *n = graph_begin_node(g, OP_JOIN, name);
+    if (!graph_take_source(g, n, 0, a) || !graph_take_source(g, n, 1, b))
         return NULL;
     const int64_t parts = first >= 1 && a->width % first == 0 ? a->width / first : 0;
     if (!parts || second < 1 || (b->width != second && b->width != parts * second))
@@ -779,7 +662,7 @@ struct tensor *graph_join(struct graph *g, const char *name, struct tensor *a, i
                             (long long)b->width);
     n->p.join.first = first;
     n->p.join.second = second;
-    return finish_node(g, n, parts * (first + second));
+    return graph_finish_node(g, n, parts * (first + second));
 }
 
 struct tensor *graph_expert_sum(struct graph *g, const char *name, struct tensor *x, struct tensor *route)
@@ -792,9 +675,9 @@ struct tensor *graph_expert_sum(struct graph *g, const char *name, struct tensor
 
 struct tensor *graph_expert_weigh(struct graph *g, const char *name, struct tensor *x, struct tensor *route)
 {
-    struct tensor *n = begin_node(g, OP_EXPERT_WEIGH, name);
-    if (!take_source(g, n, 0, x) || !take_source_of(g, n, 1, route, OP_ROUTE))
+    struct tensor *n = graph_begin_node(g, OP_EXPERT_WEIGH, name);
+    if (!graph_take_source(g, n, 0, x) || !graph_take_source_of(g, n, 1, route, OP_ROUTE))
         return NULL;
     n->p.expert.n_used = route->p.route.n_used;
-    return finish_node(g, n, n->p.expert.n_used * x->width);
+    return graph_finish_node(g, n, n->p.expert.n_used * x->width);
 }

@@ -16,6 +16,7 @@ enum {
     CONV_KERNEL_MAX = 16,      // rows that a short convolution sees, at most
     DELTA_DIM_MAX = 256,       // dimensions of a head of a delta rule, at most
     SCAN_STATE_MAX = 256,      // floats of a column's state in a selective scan, at most
+    GATED_HEADS_MAX = 1 << 14, // heads of a row, at most, that have a gate each
     SCORED_EXPERTS_MAX = 4096, // experts, at most, of a route with biases or groups
 };
 
@@ -134,6 +135,12 @@ struct tensor *graph_delta_rule(struct graph *g, const char *name, struct tensor
                                 struct tensor *beta, const struct weight *rate, const struct weight *bias,
                                 struct delta_params p);
 
+// The same with a decay for each column of the keys (Kimi Delta Attention, arXiv 2510.26692): row i of a head's state is
+// multiplied by exp(rate * steps[i]) in place of g. `steps`, which are not negative, have a column for each column of the
+// keys of n_head heads; rate has an element for each head.
+struct tensor *graph_channel_delta_rule(struct graph *g, const char *name, struct tensor *qkv, struct tensor *steps,
+                                        struct tensor *beta, const struct weight *rate, struct delta_params p);
+
 struct scan_params {
     int n_head, n_group, dim, n_state;
     int64_t b_at, c_at; // columns where B and C begin in the values that hold them
@@ -168,6 +175,10 @@ struct tensor *graph_clamp(struct graph *g, const char *name, struct tensor *x, 
 struct tensor *graph_xielu(struct graph *g, const char *name, struct tensor *x, struct xielu_params p);
 // Each column of x times an element of the gain, which is F32.
 struct tensor *graph_gain(struct graph *g, const char *name, struct tensor *x, const struct weight *gain);
+
+// act(gate) * x, where each column of the gate belongs to as many neighbouring columns of x, a head: the shape of x.
+struct tensor *graph_head_glu(struct graph *g, const char *name, struct tensor *gate, struct tensor *x,
+                              enum act_kind kind);
 
 // Mixture of experts. graph_route gives each expert the softmax (or sigmoid) of the row's logits as its weight, and
 // chooses the n_used experts with the greatest scores, on a tie the one with the lower id. The score is the weight plus

@@ -15,10 +15,9 @@ const char *op_name(enum op op)
 static const char *act_name(enum act_kind kind)
 {
     static const char *const names[] = {
-        [ACT_NONE] = "none",           [ACT_SILU] = "silu",
-        [ACT_GELU_TANH] = "gelu_tanh", [ACT_GELU_ERF] = "gelu_erf",
-        [ACT_RELU] = "relu",           [ACT_RELU2] = "relu2",
-        [ACT_SIGMOID] = "sigmoid",     [ACT_SWIGLU_CLAMPED] = "swiglu_clamped",
+        [ACT_NONE] = "none",         [ACT_SILU] = "silu",         [ACT_GELU_TANH] = "gelu_tanh",
+        [ACT_GELU_ERF] = "gelu_erf", [ACT_RELU] = "relu",         [ACT_RELU2] = "relu2",
+        [ACT_SIGMOID] = "sigmoid",   [ACT_SOFTPLUS] = "softplus", [ACT_SWIGLU_CLAMPED] = "swiglu_clamped",
     };
     return names[kind];
 }
@@ -75,6 +74,7 @@ static void print_params(const struct tensor *n, struct text *out)
         break;
     case OP_ACT:
     case OP_GLU:
+    case OP_HEAD_GLU:
         text_print(out, " %s", act_name(n->p.act.kind));
         if (n->op == OP_GLU && n->src[1]->width > n->width)
             text_print(out, " from=%lld", (long long)n->p.act.first);
@@ -115,9 +115,9 @@ static void print_params(const struct tensor *n, struct text *out)
         text_print(out, " kernel=%d state=%lld", n->p.conv.kernel, (long long)n->p.conv.state);
         break;
     case OP_DELTA_RULE:
-        text_print(out, " heads=%d/%d dims=%d,%d %s eps=%g state=%lld", n->p.delta.n_head, n->p.delta.n_head_k,
-                   n->p.delta.dim_k, n->p.delta.dim_v, n->p.delta.grouped ? "grouped" : "tiled", (double)n->p.delta.eps,
-                   (long long)n->p.delta.state);
+        text_print(out, "%s heads=%d/%d dims=%d,%d %s eps=%g state=%lld", n->p.delta.by_channel ? " by-channel" : "",
+                   n->p.delta.n_head, n->p.delta.n_head_k, n->p.delta.dim_k, n->p.delta.dim_v,
+                   n->p.delta.grouped ? "grouped" : "tiled", (double)n->p.delta.eps, (long long)n->p.delta.state);
         break;
     case OP_SELECTIVE_SCAN:
         text_print(out, " heads=%d/%d dim=%d states=%d b=%lld c=%lld%s state=%lld", n->p.scan.n_head, n->p.scan.n_group,

@@ -62,7 +62,17 @@ enum input { INPUT_TOKENS, INPUT_POSITIONS, INPUT_ZERO }; // ZERO: row 0 for eve
 
 enum norm_kind { NORM_RMS, NORM_LAYER };
 // The last one is of GLU alone, because it changes the second factor, too.
-enum act_kind { ACT_NONE, ACT_SILU, ACT_GELU_TANH, ACT_GELU_ERF, ACT_RELU, ACT_RELU2, ACT_SIGMOID, ACT_SWIGLU_CLAMPED };
+enum act_kind {
+    ACT_NONE,
+    ACT_SILU,
+    ACT_GELU_TANH,
+    ACT_GELU_ERF,
+    ACT_RELU,
+    ACT_RELU2,
+    ACT_SIGMOID,
+    ACT_SOFTPLUS, // ln(1 + e^x)
+    ACT_SWIGLU_CLAMPED
+};
 // The parameters of ACT_SWIGLU_CLAMPED (gpt-oss): min(a, limit) sigmoid(alpha min(a, limit)) (clamp(b, +-limit) + 1).
 #define SWIGLU_ALPHA 1.702
 #define SWIGLU_LIMIT 7.0
@@ -137,6 +147,7 @@ struct tensor {
             int64_t state;                                // first float of its state in a slot, here and above
             int n_head_k, n_head, dim_k, dim_v;           // heads of keys and queries; of values
             bool grouped;                                 // which key head belongs to head h, see key_head_of
+            bool by_channel;                              // src1: (tokens, n_head*dim_k), see graph_channel_delta_rule
             float eps;
         } delta;  // src0: q, k, v: (tokens, 2*n_head_k*dim_k + n_head*dim_v); src1: decay, src2: beta: (tokens, n_head)
         struct {

@@ -29,6 +29,19 @@ void arch_list(struct text *out)
         text_print(out, "%s%s", i ? " " : "", families[i].name);
 }
 
+static const struct family *find_name(struct str name)
+{
+    for (size_t i = 0; i < COUNT_OF(families); i++)
+        if (str_equal_z(name, families[i].name))
+            return &families[i];
+    return NULL;
+}
+
+bool arch_is_known(struct str name)
+{
+    return find_name(name);
+}
+
 static int refuse_unknown(const struct gguf *file, const struct gguf_kv *kv, struct str name, struct error *err)
 {
     static const char where[] = "`quern help` lists those that are known";
@@ -44,11 +57,10 @@ static const struct family *find_family(const struct gguf *file, struct error *e
     struct str name = {0};
     if (gguf_get_str(file, key, &name, err) < 0)
         return NULL;
-    for (size_t i = 0; i < COUNT_OF(families); i++)
-        if (str_equal_z(name, families[i].name))
-            return &families[i];
-    refuse_unknown(file, gguf_find(file, key), name, err);
-    return NULL;
+    const struct family *found = find_name(name);
+    if (!found)
+        refuse_unknown(file, gguf_find(file, key), name, err);
+    return found;
 }
 
 int arch_build(const struct gguf *file, const struct arch_options *o, struct graph **out, struct arch_info *info,

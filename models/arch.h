@@ -10,6 +10,7 @@
 
 #include "gguf/gguf.h"
 #include "kernels/graph.h"
+#include "models/control.h"
 #include "models/weights.h"
 
 // How the hidden rows of a text become its embedding, as the file says.
@@ -32,6 +33,9 @@ struct arch_options {
     int n_ctx; // most positions that will be used; 0: as many as the model was trained for. longrope depends on it
     const struct adapter *adapters; // [n_adapters] low-rank adapters to be applied
     int n_adapters;
+    const struct adapter *controls; // [n_controls] control vectors to be added
+    int n_controls;
+    struct control_range control_range;
     bool hidden; // the result is what the logits are computed from, for embeddings; for encoders it is that in any case
 };
 
@@ -50,6 +54,8 @@ struct arch_info {
 // E_MODEL with the name of a key or tensor that is missing, has the wrong type or shape, or is out of range.
 int arch_build(const struct gguf *file, const struct arch_options *o, struct graph **out, struct arch_info *info,
                struct error *err);
+// Whether there is a family of this name.
+bool arch_is_known(struct str name);
 // Appends the names of all families, separated by spaces, for errors and help.
 void arch_list(struct text *out);
 

@@ -23,7 +23,7 @@ struct tensor *build_arctic(struct build *b)
         y = feed_forward(b, y, b->n_embd, ACT_SILU, SCALED_NOT);          // (n, n_embd)
         x = graph_add(b->g, "ffn_residual", x, y);                        // (n, n_embd)
         y = mixture(b, build_norm(b, "ffn_norm_exps", in), &e, ACT_SILU); // (n, n_embd)
-        x = graph_add(b->g, "moe_residual", x, y);                        // (n, n_embd)
+        x = build_layer_end(b, "moe_residual", x, y);                     // (n, n_embd)
     }
     return build_output(b, x); // (n, n_vocab)
 }

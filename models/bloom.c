@@ -19,7 +19,7 @@ struct tensor *build_bloom(struct build *b)
 
         y = build_norm(b, "ffn_norm", x);                        // (n, n_embd)
         y = feed_forward_plain(b, y, b->n_ff[i], ACT_GELU_TANH); // (n, n_embd)
-        x = graph_add(b->g, "ffn_residual", x, y);               // (n, n_embd)
+        x = build_layer_end(b, "ffn_residual", x, y);            // (n, n_embd)
     }
     return build_output(b, x); // (n, n_vocab)
 }
@@ -85,7 +85,7 @@ struct tensor *build_mpt(struct build *b)
 
         struct tensor *n = build_norm(b, "ffn_norm", x); // (n, n_embd)
         n = feed_forward_of_mpt(b, n, b->n_ff[i]);       // (n, n_embd)
-        x = graph_add(b->g, "ffn_residual", x, n);       // (n, n_embd)
+        x = build_layer_end(b, "ffn_residual", x, n);    // (n, n_embd)
     }
     return build_output(b, x); // (n, n_vocab)
 }
@@ -106,7 +106,7 @@ struct tensor *build_jais(struct build *b)
 
         y = build_norm(b, "ffn_norm", x);                         // (n, n_embd)
         y = feed_forward(b, y, b->n_ff[i], ACT_SILU, SCALED_NOT); // (n, n_embd)
-        x = graph_add(b->g, "ffn_residual", x, y);                // (n, n_embd)
+        x = build_layer_end(b, "ffn_residual", x, y);             // (n, n_embd)
     }
     return build_output(b, x); // (n, n_vocab)
 }
@@ -140,7 +140,7 @@ struct tensor *build_refact(struct build *b)
         y = build_norm(b, "ffn_norm", x); // (n, n_embd)
         y = n_expert ? without_feed_forward(b, y, b->n_ff[i], n_expert)
                      : feed_forward(b, y, b->n_ff[i], ACT_SILU, SCALED_NOT); // (n, n_embd)
-        x = graph_add(b->g, "ffn_residual", x, y);                           // (n, n_embd)
+        x = build_layer_end(b, "ffn_residual", x, y);                        // (n, n_embd)
     }
     return build_output(b, x); // (n, n_vocab)
 }

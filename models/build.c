@@ -251,6 +251,22 @@ struct tensor *build_residual(struct build *b, const char *name, struct tensor *
     return graph_add(b->g, "attn_residual", x, y);    // (n, n_embd)
 }
 
+struct tensor *build_control(struct build *b, struct tensor *x)
+{
+    const struct weight *direction = control_behind(&b->control, b->layer);
+    if (!direction || !x)
+        return x;
+    struct tensor *v = graph_embed(b->g, "control", direction, INPUT_ZERO, 1); // (n_tok, n_embd)
+    if (x->rows == ROWS_OUTPUTS)
+        v = graph_output_rows(b->g, "control_rows", v);
+    return graph_add(b->g, "controlled", x, v);
+}
+
+struct tensor *build_layer_end(struct build *b, const char *name, struct tensor *x, struct tensor *y)
+{
+    return build_control(b, graph_add(b->g, name, x, y));
+}
+
 struct tensor *build_output(struct build *b, struct tensor *x)
 {
     build_layer(b, -1);
@@ -334,7 +350,9 @@ static struct tensor *build_checked(struct build *b, build_fn *build, enum famil
 {
     read_common(b, kind, o);
     if (b->h.fault->code != E_OK || weights_open(&b->ws, b->h.file, &b->g->arena, b->h.fault) != 0 ||
-        weights_adapt(&b->ws, o->adapters, o->n_adapters, b->h.arch, b->h.fault) != 0)
+        weights_adapt(&b->ws, o->adapters, o->n_adapters, b->h.arch, b->h.fault) != 0 ||
+        control_read(&b->control, o->controls, o->n_controls, o->control_range, b->n_embd, b->h.arch, &b->g->arena,
+                     b->h.fault) != 0)
         return NULL;
     const int64_t pooling = hparam_int_or(&b->h, "pooling_type", -1, UINT32_MAX, POOLING_NONE);
     if (pooling > POOLING_RANK && pooling != UINT32_MAX)
@@ -345,6 +363,8 @@ static struct tensor *build_checked(struct build *b, build_fn *build, enum famil
     struct tensor *result = result_of(b, build(b), kind, o->hidden, b->h.fault);
     read_pooling(b);
     weights_check_unused(&b->ws, b->h.arch);
+    if (b->h.fault->code == E_OK)
+        control_check_used(&b->control, b->h.arch, b->n_layer, b->h.fault);
     return result;
 }
 

@@ -37,6 +37,7 @@ struct build {
     enum presence biases;
     enum presence output_bias; // of the output matrix; preset to one that may be there
     bool both_ways;            // rows see the whole text; preset from the file, for encoders to true
+    struct control control;    // what is added behind layers
     struct tensor *hidden;     // what the logits are computed from: the rows that embeddings are made of
     // How these become an embedding. A family may change before_rank, preset to the first row, gelu and softmax.
     struct arch_pooling *pooling;
@@ -85,6 +86,10 @@ struct tensor *build_last_rows_of(struct build *b, int layer, const char *name, 
 // x plus the product of y with NAME.weight: (n, n_embd). In the last layer only the rows that want logits are left.
 struct tensor *build_residual(struct build *b, const char *name, struct tensor *x, struct tensor *y,
                               enum scaled scaled);
+// The end of a layer: x + y, and behind it the control vector of the layer, if there is one.
+struct tensor *build_layer_end(struct build *b, const char *name, struct tensor *x, struct tensor *y);
+// x plus the control vector of the layer: the shape of x.
+struct tensor *build_control(struct build *b, struct tensor *x);
 // The last norm, and the products with the output matrix or, without one, with the embeddings: (n, n_vocab).
 struct tensor *build_output(struct build *b, struct tensor *x);
 // The same without the norm.

@@ -14,7 +14,7 @@ static struct tensor *block(struct build *b, int layer, struct tensor *x, struct
     y = build_project(b, "attn_output", y, b->n_embd, SCALED_PRODUCT); // (n, n_embd)
     n = feed_forward(b, n, b->n_ff[layer], ACT_SILU, scaled);          // (n, n_embd)
     x = graph_add(b->g, "ffn_residual", x, n);                         // (n, n_embd)
-    return graph_add(b->g, "attn_residual", x, y);                     // (n, n_embd)
+    return build_layer_end(b, "attn_residual", x, y);                  // (n, n_embd)
 }
 
 struct tensor *build_command_r(struct build *b)
@@ -132,7 +132,7 @@ struct tensor *build_cohere2moe(struct build *b)
         n = i < n_lead ? feed_forward(b, n, b->n_ff[i], ACT_SILU, SCALED_PRODUCT)
                        : mixture_of_cohere(b, n, &e, n_shared); // (n, n_embd)
         x = graph_add(b->g, "ffn_residual", x, n);              // (n, n_embd)
-        x = graph_add(b->g, "attn_residual", x, y);             // (n, n_embd)
+        x = build_layer_end(b, "attn_residual", x, y);          // (n, n_embd)
     }
     return build_scale(b, "output_scaled", build_output(b, x), logit_scale);
 }

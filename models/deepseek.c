@@ -32,8 +32,8 @@ static struct tensor *second_half(struct build *b, struct tensor *x, const char 
     if (dense)
         y = feed_forward(b, y, b->n_ff[b->layer], ACT_SILU, SCALED_NOT); // (n, n_embd)
     else
-        y = experts(b, y, e, n_shared);           // (n, n_embd)
-    return graph_add(b->g, "ffn_residual", x, y); // (n, n_embd)
+        y = experts(b, y, e, n_shared);              // (n, n_embd)
+    return build_layer_end(b, "ffn_residual", x, y); // (n, n_embd)
 }
 
 // A block with a mixture, or with a feed-forward if `dense` is set. ffn_norm: the name of the norm in its middle.

@@ -27,7 +27,7 @@ struct tensor *build_exaone4(struct build *b)
 
         y = feed_forward(b, x, b->n_ff[i], ACT_SILU, SCALED_NOT); // (n, n_embd)
         y = build_norm(b, "post_ffw_norm", y);                    // (n, n_embd)
-        x = graph_add(b->g, "ffn_residual", x, y);                // (n, n_embd)
+        x = build_layer_end(b, "ffn_residual", x, y);             // (n, n_embd)
     }
     return build_output(b, x); // (n, n_vocab)
 }

@@ -21,7 +21,7 @@ struct tensor *build_falcon(struct build *b)
         y = build_project(b, "attn_output", y, b->n_embd, SCALED_PRODUCT); // (n, n_embd)
         n = feed_forward_plain(b, n, b->n_ff[i], ACT_GELU_TANH);           // (n, n_embd)
         x = graph_add(b->g, "ffn_residual", x, n);                         // (n, n_embd)
-        x = graph_add(b->g, "attn_residual", x, y);                        // (n, n_embd)
+        x = build_layer_end(b, "attn_residual", x, y);                     // (n, n_embd)
     }
     return build_output(b, x); // (n, n_vocab)
 }

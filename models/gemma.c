@@ -18,8 +18,8 @@ static struct tensor *block(struct build *b, int layer, struct tensor *x, const 
     y = build_norm(b, "ffn_norm", x);                                  // (n, n_embd)
     y = feed_forward(b, y, b->n_ff[layer], ACT_GELU_TANH, SCALED_NOT); // (n, n_embd)
     if (norms_after)
-        y = build_norm(b, "post_ffw_norm", y);    // (n, n_embd)
-    return graph_add(b->g, "ffn_residual", x, y); // (n, n_embd)
+        y = build_norm(b, "post_ffw_norm", y);       // (n, n_embd)
+    return build_layer_end(b, "ffn_residual", x, y); // (n, n_embd)
 }
 
 static struct tensor *embed(struct build *b)

@@ -247,7 +247,7 @@ static struct tensor *block(struct build *b, struct gemma4 *m, int layer, struct
     if (m->extra)
         x = add_extra(b, m, layer, x); // (n, n_embd)
     const float *scale = weights_values(&b->ws, "layer_output_scale.weight", 1, false);
-    return build_scale(b, "layer_scaled", x, scale ? *scale : 1);
+    return build_control(b, build_scale(b, "layer_scaled", x, scale ? *scale : 1));
 }
 
 struct tensor *build_gemma4(struct build *b)

@@ -21,8 +21,8 @@ static struct tensor *blocks(struct build *b, const struct rope *rope, enum rope
         y = build_norm(b, "ffn_norm", x);                   // (n, n_embd)
         y = feed_forward_fused(b, y, b->n_ff[i], ACT_SILU); // (n, n_embd)
         if (norms_after)
-            y = build_norm(b, "post_ffw_norm", y); // (n, n_embd)
-        x = graph_add(b->g, "ffn_residual", x, y); // (n, n_embd)
+            y = build_norm(b, "post_ffw_norm", y);    // (n, n_embd)
+        x = build_layer_end(b, "ffn_residual", x, y); // (n, n_embd)
     }
     return build_output(b, x); // (n, n_vocab)
 }

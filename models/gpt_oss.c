@@ -24,9 +24,9 @@ struct tensor *build_gpt_oss(struct build *b)
         y = attention(b, y, &a);                          // (n_tok, n_head * dim_v)
         x = attention_residual(b, x, y);                  // (n, n_embd)
 
-        y = build_norm(b, "post_attention_norm", x); // (n, n_embd)
-        y = mixture(b, y, &e, ACT_SWIGLU_CLAMPED);   // (n, n_embd)
-        x = graph_add(b->g, "ffn_residual", x, y);   // (n, n_embd)
+        y = build_norm(b, "post_attention_norm", x);  // (n, n_embd)
+        y = mixture(b, y, &e, ACT_SWIGLU_CLAMPED);    // (n, n_embd)
+        x = build_layer_end(b, "ffn_residual", x, y); // (n, n_embd)
     }
     return build_output(b, x); // (n, n_vocab)
 }

@@ -13,7 +13,7 @@ static struct tensor *block_side_by_side(struct build *b, int layer, struct tens
     struct tensor *z = build_norm(b, "ffn_norm", x);                   // (n, n_embd)
     z = feed_forward_plain(b, z, b->n_ff[layer], ACT_GELU_TANH);       // (n, n_embd)
     x = graph_add(b->g, "ffn_residual", x, z);                         // (n, n_embd)
-    return graph_add(b->g, "attn_residual", x, y);                     // (n, n_embd)
+    return build_layer_end(b, "attn_residual", x, y);                  // (n, n_embd)
 }
 
 static struct tensor *block_in_turn(struct build *b, int layer, struct tensor *x, const struct attention *a)
@@ -25,7 +25,7 @@ static struct tensor *block_in_turn(struct build *b, int layer, struct tensor *x
 
     y = build_norm(b, "ffn_norm", x);                            // (n, n_embd)
     y = feed_forward_plain(b, y, b->n_ff[layer], ACT_GELU_TANH); // (n, n_embd)
-    return graph_add(b->g, "ffn_residual", x, y);                // (n, n_embd)
+    return build_layer_end(b, "ffn_residual", x, y);             // (n, n_embd)
 }
 
 struct tensor *build_gptneox(struct build *b)

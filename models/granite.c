@@ -7,6 +7,7 @@
 struct factors {
     float embeddings, residuals, logits;
     float scores; // 0: 1/sqrt(dim_k)
+    bool windows; // layers have windows and sinks
 };
 
 // A mixture of experts, to which a shared expert of n_shared columns is added if that is not 0.
@@ -25,6 +26,16 @@ static struct tensor *mixed(struct build *b, struct tensor *x, const struct atte
     return m && !a->n_head_kv ? mamba2(b, x, m) : attention(b, x, a);
 }
 
+// Granite with windows: which layers have one and which rotate, and a sink for each head.
+static void read_windows(struct build *b, int layer, struct attention *a)
+{
+    static const char key[] = "attention.rope_pattern";
+    a->window = build_window(b, layer, (int)hparam_int(&b->h, "attention.sliding_window", 1, INT32_MAX), 1);
+    a->sinks = true;
+    if (hparam_is_array(&b->h, key) && !hparam_layer_flag(&b->h, key, layer, b->n_layer))
+        a->angles = NULL;
+}
+
 static struct tensor *blocks(struct build *b, struct tensor *angles, const struct factors *f, const struct mamba *m)
 {
     struct experts e = experts_read(b);
@@ -35,6 +46,8 @@ static struct tensor *blocks(struct build *b, struct tensor *angles, const struc
         struct attention a = attention_of(b, i);
         a.angles = angles, a.layout = ROPE_NORM;
         a.scale = f->scores > 0 ? f->scores : a.scale;
+        if (f->windows)
+            read_windows(b, i, &a);
         build_layer(b, i);
         struct tensor *y = build_norm(b, "attn_norm", x); // (n_tok, n_embd)
         const char *name;
@@ -47,7 +60,7 @@ static struct tensor *blocks(struct build *b, struct tensor *angles, const struc
         y = build_norm(b, "ffn_norm", x);                                                             // (n, n_embd)
         y = e.n ? experts(b, y, &e, n_shared) : feed_forward(b, y, b->n_ff[i], ACT_SILU, SCALED_NOT); // (n, n_embd)
         y = build_scale(b, "ffn_scaled", y, f->residuals);                                            // (n, n_embd)
-        x = graph_add(b->g, "ffn_residual", x, y);                                                    // (n, n_embd)
+        x = build_layer_end(b, "ffn_residual", x, y);                                                 // (n, n_embd)
     }
     x = build_output(b, x); // (n, n_vocab)
     return build_scale(b, "output_scaled", x, f->logits);
@@ -94,6 +107,20 @@ struct tensor *build_granitemoe(struct build *b)
     struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
     struct factors f = read_factors(b);
     f.logits = 1 / hparam_positive(&b->h, "logit_scale");
+    return blocks(b, build_rope_with_factors(b, "rope", &rope), &f, NULL);
+}
+
+struct tensor *build_granite_swa(struct build *b)
+{
+    build_read_rms(b);
+    if (hparam_int_or(&b->h, "expert_shared_feed_forward_length", 0, INT32_MAX, 0) > 0)
+        hparam_refuse(&b->h, "expert_shared_feed_forward_length", "shared experts of this family are not supported");
+    if (!hparam_is_array(&b->h, "attention.sliding_window_pattern"))
+        hparam_refuse(&b->h, "attention.sliding_window_pattern", "is wanted as an array");
+    const struct rope rope = rope_read(&b->h, b->dim_k, b->n_ctx_train);
+    struct factors f = read_factors(b);
+    f.logits = 1 / hparam_positive(&b->h, "logit_scale");
+    f.windows = true;
     return blocks(b, build_rope_with_factors(b, "rope", &rope), &f, NULL);
 }
 

@@ -59,7 +59,7 @@ struct tensor *build_grok(struct build *b)
 
         y = second_half(b, build_norm(b, "ffn_norm", x), &e); // (n, n_embd)
         y = build_norm(b, weights_has(&b->ws, "layer_output_norm.weight") ? "layer_output_norm" : "post_ffw_norm", y);
-        x = graph_add(b->g, "ffn_residual", x, y); // (n, n_embd)
+        x = build_layer_end(b, "ffn_residual", x, y); // (n, n_embd)
     }
     x = build_scale(b, "output_scaled", build_output(b, x), hparam_factor_or(h, "logit_scale", LOGIT_SCALE));
     return last_softcap > 0 ? graph_softcap(b->g, "output_softcap", x, last_softcap) : x;

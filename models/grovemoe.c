@@ -76,7 +76,7 @@ struct tensor *build_grovemoe(struct build *b)
         x = attention_residual(b, x, y);                                    // (n, n_embd)
 
         y = mixtures(b, build_norm(b, "ffn_norm", x), &g); // (n, n_embd)
-        x = graph_add(b->g, "ffn_residual", x, y);         // (n, n_embd)
+        x = build_layer_end(b, "ffn_residual", x, y);      // (n, n_embd)
     }
     return build_output(b, x); // (n, n_vocab)
 }

@@ -184,6 +184,21 @@ float hparam_factor_or(struct hparams *h, const char *name, float fallback)
     return read_number(h, name, fallback, true);
 }
 
+float hparam_layer_number_or(struct hparams *h, const char *name, int layer, int n, float fallback)
+{
+    const struct gguf_kv *array;
+    if (!hparam_is_array(h, name))
+        return hparam_factor_or(h, name, fallback);
+    if (gguf_get_array(h->file, key_of(h, name).text, GGUF_F32, &array, h->fault) != 1)
+        return fallback;
+    const float v = array->count >= (uint64_t)n ? gguf_array_f32(array, (uint64_t)layer) : 0;
+    if (array->count < (uint64_t)n)
+        hparam_refuse(h, name, "is an array of %" PRIu64 ", wanted one of %d or more", array->count, n);
+    else if (!isfinite(v) || v < 0)
+        hparam_refuse(h, name, "element %d is %g, wanted is a finite number that is not negative", layer, (double)v);
+    return h->fault->code == E_OK ? v : fallback;
+}
+
 int hparam_word_or(struct hparams *h, const char *name, const char *const *words, int fallback)
 {
     struct str s;

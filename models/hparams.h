@@ -38,6 +38,10 @@ float hparam_not_negative(struct hparams *h, const char *name);
 // As hparam_positive_or, but 0 counts as missing, too: some writers save 0 when a model does not use the key.
 float hparam_factor_or(struct hparams *h, const char *name, float fallback);
 
+// A finite number that is not negative: element `layer` of an array of n or more floats, or one number for all layers;
+// `fallback` when the key is missing.
+float hparam_layer_number_or(struct hparams *h, const char *name, int layer, int n, float fallback);
+
 // The index of the value in `words`, which ends with NULL; `fallback` when the key is missing.
 int hparam_word_or(struct hparams *h, const char *name, const char *const *words, int fallback);
 

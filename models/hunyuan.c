@@ -35,7 +35,7 @@ static struct tensor *dense_layers(struct build *b, const struct rope *rope, enu
 
         y = build_norm(b, "ffn_norm", x);                         // (n, n_embd)
         y = feed_forward(b, y, b->n_ff[i], ACT_SILU, SCALED_NOT); // (n, n_embd)
-        x = graph_add(b->g, "ffn_residual", x, y);                // (n, n_embd)
+        x = build_layer_end(b, "ffn_residual", x, y);             // (n, n_embd)
     }
     return build_output(b, x);
 }
@@ -78,7 +78,7 @@ struct tensor *build_hunyuan_moe(struct build *b)
         struct tensor *n = build_norm(b, "ffn_norm", x);                                    // (n, n_embd)
         y = mixture(b, n, &e, ACT_SILU);                                                    // (n, n_embd)
         y = shared_expert(b, n, y, n_shared ? n_shared : b->n_ff[i], ACT_SILU, SCALED_NOT); // (n, n_embd)
-        x = graph_add(b->g, "ffn_residual", x, y);                                          // (n, n_embd)
+        x = build_layer_end(b, "ffn_residual", x, y);                                       // (n, n_embd)
     }
     return build_output(b, x); // (n, n_vocab)
 }
@@ -97,11 +97,11 @@ static struct tensor *second_half(struct build *b, struct tensor *x, const struc
     const int n_ff = b->n_ff[b->layer];
     struct tensor *n = build_norm(b, "ffn_norm", x); // (n, n_embd)
     if (!weights_has(&b->ws, "ffn_gate_inp.weight"))
-        return graph_add(b->g, "ffn_residual", x, feed_forward(b, n, n_ff, ACT_SILU, SCALED_RESULT));
+        return build_layer_end(b, "ffn_residual", x, feed_forward(b, n, n_ff, ACT_SILU, SCALED_RESULT));
     ignore_dense(b, n_ff);
     struct tensor *y = mixture(b, n, e, ACT_SILU);                  // (n, n_embd)
     y = shared_expert(b, n, y, n_shared, ACT_SILU, SCALED_PRODUCT); // (n, n_embd)
-    return graph_add(b->g, "ffn_residual", x, y);                   // (n, n_embd)
+    return build_layer_end(b, "ffn_residual", x, y);                // (n, n_embd)
 }
 
 struct tensor *build_hy_v3(struct build *b)

@@ -49,7 +49,7 @@ static struct tensor *blocks(struct build *b, const struct experts *e, int dense
         x = mixed(b, i, x, angles, kernel, window);
         struct tensor *y = build_norm(b, "ffn_norm", x); // (n, n_embd)
         y = i < dense ? feed_forward(b, y, b->n_ff[i], ACT_SILU, SCALED_NOT) : mixture(b, y, e, ACT_SILU);
-        x = graph_add(b->g, "ffn_residual", x, y); // (n, n_embd)
+        x = build_layer_end(b, "ffn_residual", x, y); // (n, n_embd)
     }
     return output(b, x);
 }

@@ -25,7 +25,7 @@ static struct tensor *block(struct build *b, int layer, struct tensor *x, const 
     y = build_norm(b, "ffn_norm", x); // (n, n_embd)
     y = f->experts.n ? mixture(b, y, &f->experts, ACT_SILU)
                      : feed_forward(b, y, b->n_ff[layer], ACT_SILU, f->ffn_scaled); // (n, n_embd)
-    return graph_add(b->g, "ffn_residual", x, y);                                   // (n, n_embd)
+    return build_layer_end(b, "ffn_residual", x, y);                                // (n, n_embd)
 }
 
 static struct tensor *blocks(struct build *b, const struct block *f)

@@ -75,7 +75,7 @@ struct tensor *build_llama4(struct build *b)
         } else {
             y = feed_forward(b, n, b->n_ff[i], ACT_SILU, SCALED_NOT); // (n, n_embd)
         }
-        x = graph_add(b->g, "ffn_residual", x, y); // (n, n_embd)
+        x = build_layer_end(b, "ffn_residual", x, y); // (n, n_embd)
     }
     return build_output(b, x); // (n, n_vocab)
 }

@@ -8,6 +8,7 @@ static struct tensor *mamba_blocks(struct build *b, const struct mamba *m,
     for (int i = 0; i < b->n_layer; i++) {
         build_layer(b, i);
         x = build_residual(b, "ssm_out", x, mixer(b, build_norm(b, "attn_norm", x), m), SCALED_PRODUCT); // (n, n_embd)
+        x = build_control(b, x);
     }
     return build_output(b, x); // (n, n_vocab)
 }
@@ -45,7 +46,7 @@ struct tensor *build_jamba(struct build *b)
         y = e.n && weights_has(&b->ws, "ffn_gate_inp.weight")
                 ? mixture(b, y, &e, ACT_SILU)
                 : feed_forward(b, y, b->n_ff[i], ACT_SILU, SCALED_NOT); // (n, n_embd)
-        x = graph_add(b->g, "ffn_residual", x, y);                      // (n, n_embd)
+        x = build_layer_end(b, "ffn_residual", x, y);                   // (n, n_embd)
     }
     return build_output(b, x); // (n, n_vocab)
 }
@@ -84,7 +85,7 @@ struct tensor *build_falcon_h1(struct build *b)
         x = graph_add(b->g, "attn_residual", x, graph_add(b->g, "mixed", y, s));
         y = ffn_norm(b, x); // (n, n_embd)
         y = feed_forward(b, y, b->n_ff[i], ACT_SILU, SCALED_NOT);
-        x = graph_add(b->g, "ffn_residual", x, y); // (n, n_embd)
+        x = build_layer_end(b, "ffn_residual", x, y); // (n, n_embd)
     }
     return build_output(b, x); // (n, n_vocab)
 }
@@ -134,6 +135,7 @@ struct tensor *build_nemotron_h(struct build *b)
         } else {
             x = build_residual(b, "ssm_out", x, mamba2(b, y, &m), SCALED_PRODUCT); // (n, n_embd)
         }
+        x = build_control(b, x);
     }
     return build_output(b, x); // (n, n_vocab)
 }

@@ -53,7 +53,7 @@ struct tensor *build_mimo2(struct build *b)
         y = build_norm(b, "ffn_norm", x); // (n, n_embd)
         y = weights_has(&b->ws, "ffn_gate_inp.weight") ? mixture(b, y, &e, ACT_SILU)
                                                        : feed_forward(b, y, b->n_ff[i], ACT_SILU, SCALED_NOT);
-        x = graph_add(b->g, "ffn_residual", x, y); // (n, n_embd)
+        x = build_layer_end(b, "ffn_residual", x, y); // (n, n_embd)
     }
     return build_output(b, x); // (n, n_vocab)
 }
@@ -72,7 +72,7 @@ struct tensor *build_mellum(struct build *b)
         struct tensor *y = attention(b, build_norm(b, "attn_norm", x), &a); // (n_tok, n_head * dim_v)
         x = attention_residual(b, x, y);                                    // (n, n_embd)
         y = mixture(b, build_norm(b, "ffn_norm", x), &e, ACT_SILU);         // (n, n_embd)
-        x = graph_add(b->g, "ffn_residual", x, y);                          // (n, n_embd)
+        x = build_layer_end(b, "ffn_residual", x, y);                       // (n, n_embd)
     }
     return build_output(b, x); // (n, n_vocab)
 }

@@ -24,7 +24,7 @@ struct tensor *build_minicpm3(struct build *b)
         struct tensor *y = build_norm(b, "ffn_norm", x);          // (n, n_embd)
         y = feed_forward(b, y, b->n_ff[i], ACT_SILU, SCALED_NOT); // (n, n_embd)
         y = build_scale(b, "ffn_scaled", y, a.factor);            // (n, n_embd)
-        x = graph_add(b->g, "ffn_residual", x, y);                // (n, n_embd)
+        x = build_layer_end(b, "ffn_residual", x, y);             // (n, n_embd)
     }
     build_layer(b, -1);
     x = build_norm(b, "output_norm", x);                                                   // (n, n_embd)
@@ -47,7 +47,7 @@ struct tensor *build_plm(struct build *b)
 
         struct tensor *y = build_norm(b, "ffn_norm", x);     // (n, n_embd)
         y = feed_forward_plain(b, y, b->n_ff[i], ACT_RELU2); // (n, n_embd)
-        x = graph_add(b->g, "ffn_residual", x, y);           // (n, n_embd)
+        x = build_layer_end(b, "ffn_residual", x, y);        // (n, n_embd)
     }
     return build_output(b, x); // (n, n_vocab)
 }

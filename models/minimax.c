@@ -22,9 +22,9 @@ struct tensor *build_minimax_m2(struct build *b)
         y = attention_of_rows(b, y, &a);                  // (n_tok, n_head * dim_v)
         x = attention_residual(b, x, y);                  // (n, n_embd)
 
-        y = build_norm(b, "ffn_norm", x);          // (n, n_embd)
-        y = mixture(b, y, &e, ACT_SILU);           // (n, n_embd)
-        x = graph_add(b->g, "ffn_residual", x, y); // (n, n_embd)
+        y = build_norm(b, "ffn_norm", x);             // (n, n_embd)
+        y = mixture(b, y, &e, ACT_SILU);              // (n, n_embd)
+        x = build_layer_end(b, "ffn_residual", x, y); // (n, n_embd)
     }
     return build_output(b, x); // (n, n_vocab)
 }
@@ -71,7 +71,7 @@ struct tensor *build_minimax_m3(struct build *b)
             y = mixture(b, n, &e, ACT_SWIGLU_CLAMPED);                                           // (n, n_embd)
             y = n_shared ? shared_expert(b, n, y, n_shared, ACT_SWIGLU_CLAMPED, SCALED_NOT) : y; // (n, n_embd)
         }
-        x = graph_add(b->g, "ffn_residual", x, y); // (n, n_embd)
+        x = build_layer_end(b, "ffn_residual", x, y); // (n, n_embd)
     }
     return build_output(b, x); // (n, n_vocab)
 }

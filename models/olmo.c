@@ -25,7 +25,7 @@ struct tensor *build_olmo(struct build *b)
 
         y = plain_norm(b, "ffn_norm", x);                         // (n, n_embd)
         y = feed_forward(b, y, b->n_ff[i], ACT_SILU, SCALED_NOT); // (n, n_embd)
-        x = graph_add(b->g, "ffn_residual", x, y);                // (n, n_embd)
+        x = build_layer_end(b, "ffn_residual", x, y);             // (n, n_embd)
     }
     build_layer(b, -1);
     return build_logits(b, plain_norm(b, "output_norm", x)); // (n, n_vocab)
@@ -56,7 +56,7 @@ struct tensor *build_olmo2(struct build *b)
 
         y = feed_forward(b, x, b->n_ff[i], ACT_SILU, SCALED_NOT); // (n, n_embd)
         y = build_norm(b, "post_ffw_norm", y);                    // (n, n_embd)
-        x = graph_add(b->g, "ffn_residual", x, y);                // (n, n_embd)
+        x = build_layer_end(b, "ffn_residual", x, y);             // (n, n_embd)
     }
     return build_output(b, x); // (n, n_vocab)
 }
@@ -78,9 +78,9 @@ struct tensor *build_olmoe(struct build *b)
         y = attention_of_rows(b, y, &a);                  // (n_tok, n_head * dim_v)
         x = attention_residual(b, x, y);                  // (n, n_embd)
 
-        y = build_norm(b, "ffn_norm", x);          // (n, n_embd)
-        y = mixture(b, y, &e, ACT_SILU);           // (n, n_embd)
-        x = graph_add(b->g, "ffn_residual", x, y); // (n, n_embd)
+        y = build_norm(b, "ffn_norm", x);             // (n, n_embd)
+        y = mixture(b, y, &e, ACT_SILU);              // (n, n_embd)
+        x = build_layer_end(b, "ffn_residual", x, y); // (n, n_embd)
     }
     return build_output(b, x); // (n, n_vocab)
 }

@@ -20,7 +20,7 @@ struct tensor *build_phi2(struct build *b)
         y = build_project(b, "attn_output", y, b->n_embd, SCALED_PRODUCT); // (n, n_embd)
         n = feed_forward_plain(b, n, b->n_ff[i], ACT_GELU_TANH);           // (n, n_embd)
         x = graph_add(b->g, "ffn_residual", x, n);                         // (n, n_embd)
-        x = graph_add(b->g, "attn_residual", x, y);                        // (n, n_embd)
+        x = build_layer_end(b, "attn_residual", x, y);                     // (n, n_embd)
     }
     return build_output(b, x); // (n, n_vocab)
 }
@@ -42,7 +42,7 @@ static struct tensor *blocks(struct build *b, const struct experts *e)
 
         y = build_norm(b, "ffn_norm", x);                                                       // (n, n_embd)
         y = e->n ? mixture(b, y, e, ACT_SILU) : feed_forward_fused(b, y, b->n_ff[i], ACT_SILU); // (n, n_embd)
-        x = graph_add(b->g, "ffn_residual", x, y);                                              // (n, n_embd)
+        x = build_layer_end(b, "ffn_residual", x, y);                                           // (n, n_embd)
     }
     return build_output(b, x); // (n, n_vocab)
 }

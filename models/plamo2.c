@@ -77,7 +77,7 @@ struct tensor *build_plamo2(struct build *b)
         x = graph_add(b->g, "attn_residual", x, norm_by(b, "post_attention_norm", y));               // (n, n_embd)
 
         y = feed_forward_fused(b, build_norm(b, "ffn_norm", x), b->n_ff[i], ACT_SILU); // (n, n_embd)
-        x = graph_add(b->g, "ffn_residual", x, norm_by(b, "post_ffw_norm", y));        // (n, n_embd)
+        x = build_layer_end(b, "ffn_residual", x, norm_by(b, "post_ffw_norm", y));     // (n, n_embd)
     }
     return build_output(b, x); // (n, n_vocab)
 }
@@ -104,7 +104,7 @@ struct tensor *build_plamo3(struct build *b)
         x = graph_add(b->g, "attn_residual", x, norm_by(b, "post_attention_norm", y)); // (n, n_embd)
 
         y = feed_forward_fused(b, build_norm(b, "ffn_norm", x), b->n_ff[i], ACT_SILU); // (n, n_embd)
-        x = graph_add(b->g, "ffn_residual", x, norm_by(b, "post_ffw_norm", y));        // (n, n_embd)
+        x = build_layer_end(b, "ffn_residual", x, norm_by(b, "post_ffw_norm", y));     // (n, n_embd)
     }
     return build_output(b, x); // (n, n_vocab)
 }

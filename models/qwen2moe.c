@@ -23,7 +23,7 @@ struct tensor *build_qwen2moe(struct build *b)
         struct tensor *n = build_norm(b, "ffn_norm", x);                                          // (n, n_embd)
         y = mixture(b, n, &e, ACT_SILU);                                                          // (n, n_embd)
         y = gated_shared_expert(b, n, y, n_shared ? n_shared : b->n_ff[i], ACT_SILU, SCALED_NOT); // (n, n_embd)
-        x = graph_add(b->g, "ffn_residual", x, y);                                                // (n, n_embd)
+        x = build_layer_end(b, "ffn_residual", x, y);                                             // (n, n_embd)
     }
     return build_output(b, x); // (n, n_vocab)
 }

@@ -76,7 +76,7 @@ struct tensor *build_qwen35(struct build *b)
         x = mixed(b, i, x, &m);                                       // (n, n_embd)
         struct tensor *y = build_norm(b, "post_attention_norm", x);   // (n, n_embd)
         y = feed_forward(b, y, b->n_ff[i], ACT_SILU, SCALED_PRODUCT); // (n, n_embd)
-        x = graph_add(b->g, "ffn_residual", x, y);                    // (n, n_embd)
+        x = build_layer_end(b, "ffn_residual", x, y);                 // (n, n_embd)
     }
     return build_output(b, x); // (n, n_vocab)
 }
@@ -94,7 +94,7 @@ static struct tensor *blocks_with_experts(struct build *b, const struct mixers *
         struct tensor *y = mixture(b, n, &e, ACT_SILU);             // (n, n_embd)
         if (n_shared)
             y = gated_shared_expert(b, n, y, n_shared, ACT_SILU, SCALED_PRODUCT);
-        x = graph_add(b->g, "ffn_residual", x, y); // (n, n_embd)
+        x = build_layer_end(b, "ffn_residual", x, y); // (n, n_embd)
     }
     return build_output(b, x); // (n, n_vocab)
 }

@@ -17,7 +17,7 @@ struct tensor *build_seed_oss(struct build *b)
 
         y = build_norm(b, "post_attention_norm", x);              // (n, n_embd)
         y = feed_forward(b, y, b->n_ff[i], ACT_SILU, SCALED_NOT); // (n, n_embd)
-        x = graph_add(b->g, "ffn_residual", x, y);                // (n, n_embd)
+        x = build_layer_end(b, "ffn_residual", x, y);             // (n, n_embd)
     }
     return build_output(b, x); // (n, n_vocab)
 }

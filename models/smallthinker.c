@@ -30,7 +30,7 @@ struct tensor *build_smallthinker(struct build *b)
 
         y = build_norm(b, "ffn_norm", x);                // (n, n_embd)
         y = mixture_chosen_by(b, seen, y, &e, ACT_RELU); // (n, n_embd)
-        x = graph_add(b->g, "ffn_residual", x, y);       // (n, n_embd)
+        x = build_layer_end(b, "ffn_residual", x, y);    // (n, n_embd)
     }
     return build_output(b, x); // (n, n_vocab)
 }

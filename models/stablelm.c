@@ -20,7 +20,7 @@ struct tensor *build_stablelm(struct build *b)
         const bool side_by_side = !weights_has(&b->ws, "ffn_norm.weight");
         y = side_by_side ? build_last_rows_of(b, i, "norm_rows", n) : build_norm(b, "ffn_norm", x); // (n, n_embd)
         y = feed_forward(b, y, b->n_ff[i], ACT_SILU, SCALED_NOT);                                   // (n, n_embd)
-        x = graph_add(b->g, "ffn_residual", x, y);                                                  // (n, n_embd)
+        x = build_layer_end(b, "ffn_residual", x, y);                                               // (n, n_embd)
     }
     return build_output(b, x); // (n, n_vocab)
 }

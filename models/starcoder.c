@@ -15,7 +15,7 @@ static struct tensor *blocks(struct build *b, struct tensor *angles, enum rope_l
 
         y = build_norm(b, "ffn_norm", x);              // (n, n_embd)
         y = feed_forward_plain(b, y, b->n_ff[i], act); // (n, n_embd)
-        x = graph_add(b->g, "ffn_residual", x, y);     // (n, n_embd)
+        x = build_layer_end(b, "ffn_residual", x, y);  // (n, n_embd)
     }
     return build_output(b, x); // (n, n_vocab)
 }

@@ -234,6 +234,19 @@ const struct weight *weights_rows_as_vector(struct weights *ws, const char *name
     return w;
 }
 
+const struct weight *weights_columns(struct weights *ws, const char *name, int64_t k, int64_t columns,
+                                     enum presence presence)
+{
+    const struct gguf_tensor *t = find(ws, name, presence);
+    const bool flat = t && t->ne[1] == columns && t->ne[2] == 1;
+    struct weight *w =
+        t ? floats(ws, name, flat ? 2 : 3, flat ? (int64_t[]){k, columns} : (int64_t[]){k, 1, columns}, presence)
+          : NULL;
+    if (w && !flat)
+        w->ne[1] = columns, w->ne[2] = 1;
+    return w;
+}
+
 const float *weights_values(struct weights *ws, const char *name, int64_t n, bool nonzero)
 {
     const struct weight *w = weights_vector(ws, name, n, OPTIONAL);

@@ -44,6 +44,9 @@ void weights_layer(struct weights *ws, int layer);
 void weights_check_unused(struct weights *ws, const char *arch);
 
 bool weights_has(const struct weights *ws, const char *name);
+// A matrix of F32 with a row of k for each column, which may stand in the file as one of three dimensions, k x 1 x columns.
+const struct weight *weights_columns(struct weights *ws, const char *name, int64_t k, int64_t columns,
+                                     enum presence presence);
 // The rows of a matrix; 0: there is none.
 int64_t weights_n_rows(const struct weights *ws, const char *name);
 // A vector of n elements, F32 and aligned. NULL when there is none, or after an error.

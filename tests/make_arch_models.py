@@ -186,7 +186,7 @@ def forward(m, w, ids):
             else:
                 up = act(up)
             y = linear(up, p + 'ffn_down')
-        x = x + norm(y, p + 'post_ffw_norm')
+        x = x + norm(y, p + 'post_ffw_norm') + m.get('control', {}).get(i, 0)
     x = norm(x, 'output_norm')
     logits = linear(x, 'output') if 'output.weight' in w else x @ w['token_embd.weight'].T
     return m['logit_cap'] * np.tanh(logits / m['logit_cap']) if 'logit_cap' in m else logits

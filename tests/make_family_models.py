@@ -58,8 +58,9 @@ class Draw(Maker):
     def heads(self, x, name, n, dim, gain=1.0, bias=False):
         return self.linear(x, name, n * dim, gain, bias).reshape(len(x), n, dim)
 
-    def gated(self, x, n, act, kind=''):
-        y = act(self.linear(x, f'ffn_gate{kind}', n, 1.5)) * self.linear(x, f'ffn_up{kind}', n, 1.5)
+    def gated(self, x, n, act, kind='', limit=0.0):
+        y, up = act(self.linear(x, f'ffn_gate{kind}', n, 1.5)), self.linear(x, f'ffn_up{kind}', n, 1.5)
+        y = np.minimum(y, limit) * np.clip(up, -limit, limit) if limit else y * up
         return self.linear(y, f'ffn_down{kind}', x.shape[-1], 1.5)
 
 
@@ -88,8 +89,10 @@ def alibi(q, k, v, scale, slope):
     return out.reshape(n, -1)
 
 
-def chosen(d, x, logits, m, act, prob=None, order=None, bias=False):
+def chosen(d, x, logits, m, act, prob=None, order=None, bias=False, limit=0.0):
     """The experts of each row. m: experts, used, expert_ff, normalise, weights_scale."""
+    def cut(y, low):
+        return np.clip(y, low, limit) if limit else y
     out, n, f = np.zeros_like(x), m['experts'], m['expert_ff']
     gate = d.weights('ffn_gate_exps', f, x.shape[1], 1.5, n)
     up = d.weights('ffn_up_exps', f, x.shape[1], 1.5, n)
@@ -100,7 +103,8 @@ def chosen(d, x, logits, m, act, prob=None, order=None, bias=False):
         best = np.argsort(-(p + b), kind='stable')[:m['used']]
         total = p[best].sum() if m['normalise'] else 1
         for e in best:
-            out[t] += m.get('weights_scale', 1) * p[e] / total * (down[e] @ (act(gate[e] @ x[t]) * (up[e] @ x[t])))
+            out[t] += m.get('weights_scale', 1) * p[e] / total * (
+                down[e] @ (cut(act(gate[e] @ x[t]), -math.inf) * cut(up[e] @ x[t], -limit)))
     return out
 
 
@@ -450,6 +454,183 @@ def mellum(d, m, ids):
     return d.linear(d.norm(x, 'output_norm'), 'output', VOCAB, 2.0)
 
 
+def softplus(x):
+    return np.logaddexp(0, x)
+
+
+def step35(d, m, ids):
+    n, dim, factors = m['embd'], m['dim'], d.get('rope_freqs.weight', m['dim'] // 2, 1, 0.2)
+    x = d.embed(ids, n)
+    for i in range(m['layers']):
+        d.p, near, h, kv = f'blk.{i}.', m['near'][i], m['heads'][i], m['kv'][i]
+        turn = dict(m, base=m['near_base'] if near else m['base'], n_rot=dim if near else dim // 2)
+        y = d.norm(x, 'attn_norm')
+        q, k, v = d.heads(y, 'attn_q', h, dim), d.heads(y, 'attn_k', kv, dim), d.heads(y, 'attn_v', kv, dim)
+        q, k = (turned(turn, d.norm(z, f'attn_{c}_norm'), None if near else factors) for z, c in ((q, 'q'), (k, 'k')))
+        z = attention({}, q, k, v, m['window'] if near else 0).reshape(len(ids), h, dim)
+        z = z * sigmoid(d.linear(y, 'attn_gate', h, 2.0))[:, :, None]
+        x = x + d.linear(z.reshape(len(ids), -1), 'attn_output', n)
+        y = d.norm(x, 'ffn_norm')
+        if i < m['lead']:
+            x = x + d.gated(y, m['ff'], silu, limit=m['limits_shared'][i])
+        else:
+            logits = d.linear(y, 'ffn_gate_inp', m['experts'], 2.0)
+            x = x + chosen(d, y, logits, m, silu, 'sigmoid', bias=True, limit=m['limits'][i])
+            x = x + d.gated(y, m['shared_ff'], silu, '_shexp', limit=m['limits_shared'][i])
+    d.p = ''
+    return d.linear(d.norm(x, 'output_norm'), 'output', VOCAB, 2.0)
+
+
+def laguna(d, m, ids):
+    n, dim, kv = m['embd'], m['dim'], m['kv']
+    x = d.embed(ids, n)
+    for i in range(m['layers']):
+        d.p, near, h = f'blk.{i}.', i % 4 != 0 and m['window'] > 0, m['heads'][i]
+        turn = dict(m, scale=1.0, yarn=False, base=m['near_base'], n_rot=m['near_rot']) if near else m
+        y = d.norm(x, 'attn_norm')
+        q, k, v = d.heads(y, 'attn_q', h, dim), d.heads(y, 'attn_k', kv, dim), d.heads(y, 'attn_v', kv, dim)
+        q, k = turned(turn, d.norm(q, 'attn_q_norm')), turned(turn, d.norm(k, 'attn_k_norm'))
+        z = attention({}, q, k, v, m['window'] if near else 0).reshape(len(ids), h, dim)
+        gate = softplus(d.linear(y, 'attn_gate', h if m['by_head'] else h * dim, 2.0))
+        z = z * (gate[:, :, None] if m['by_head'] else gate.reshape(z.shape))
+        x = x + d.linear(z.reshape(len(ids), -1), 'attn_output', n)
+        y = d.norm(x, 'ffn_norm')
+        if i < m['lead']:
+            x = x + d.gated(y, m['ff'], silu)
+        else:
+            logits = d.linear(y, 'ffn_gate_inp', m['experts'], 2.0)
+            x = x + chosen(d, y, logits, m, silu, 'sigmoid', bias=True) + d.gated(y, m['shared_ff'], silu, '_shexp')
+    d.p = ''
+    return d.linear(d.norm(x, 'output_norm'), 'output', VOCAB, 2.0)
+
+
+def kimi_delta(d, m, x):
+    """The state of a head: a row for each channel of the key."""
+    n, h, dim, taps = len(x), m['heads'], m['kda_dim'], m['kernel']
+    q, k, v = (d.linear(x, f'attn_{c}', h * dim, 2.0) for c in 'qkv')
+    parts = []
+    for c, y in zip('qkv', (q, k, v)):
+        w = d.get(f'ssm_conv1d_{c}.weight', (h * dim, 1, taps), 0, 0.5)
+        padded = np.concatenate([np.zeros((taps - 1, h * dim)), y])
+        parts.append(silu(sum(padded[i:i + n] * w[:, 0, i] for i in range(taps))).reshape(n, h, dim))
+    q, k, v = parts
+    q, k = (y / np.maximum(np.sqrt((y * y).sum(axis=-1, keepdims=True)), m['eps']) for y in (q, k))
+    g = d.linear(d.linear(x, 'ssm_f_a', dim), 'ssm_f_b', h * dim, 2.0) + d.get('ssm_dt.bias', h * dim, -1, 0.5)
+    g = np.exp(d.get('ssm_a', (h, 1), -0.5, 0.2)[None] * softplus(g).reshape(n, h, dim))
+    beta, out, s = sigmoid(d.linear(x, 'ssm_beta', h, 2.0)), np.zeros((n, h, dim)), np.zeros((h, dim, dim))
+    for t in range(n):
+        for i in range(h):
+            s[i] = g[t, i][:, None] * s[i]
+            s[i] += beta[t, i] * np.outer(k[t, i], v[t, i] - k[t, i] @ s[i])
+            out[t, i] = q[t, i] @ s[i] / math.sqrt(dim)
+    gate = d.linear(d.linear(x, 'ssm_g_a', dim), 'ssm_g_b', h * dim, 2.0).reshape(n, h, dim)
+    y = d.norm(out, 'ssm_norm') * sigmoid(gate)
+    return d.linear(y.reshape(n, -1), 'attn_output', m['embd'])
+
+
+def kimi_latent(d, m, x):
+    """Every head's keys and values are made, which files with attn_k_b and attn_v_b are there to avoid."""
+    n, h, dim, rot, rank, dv = len(x), m['heads'], m['mla_dim'], m['n_rot'], m['rank_kv'], m['mla_dim_v']
+    q, kv = d.heads(x, 'attn_q', h, dim, 2.0), d.linear(x, 'attn_kv_a_mqa', rank + rot)
+    latent = d.norm(kv[:, :rank], 'attn_kv_a_norm')
+    if m['absorbed']:
+        to_k, to_v = d.weights('attn_k_b', rank, dim - rot, 1.0, h), d.weights('attn_v_b', dv, rank, 1.0, h)
+        k, v = np.einsum('hrk,tr->thk', to_k, latent), np.einsum('hvr,tr->thv', to_v, latent)
+    else:
+        both = d.heads(latent, 'attn_kv_b', h, dim - rot + dv)
+        k, v = both[:, :, :dim - rot], both[:, :, dim - rot:]
+    k = np.concatenate([k, np.repeat(kv[:, None, rank:], h, axis=1)], axis=2)
+    return d.linear(attention({}, q, k, v, 0), 'attn_output', m['embd'])
+
+
+def kimi_linear(d, m, ids):
+    x = d.embed(ids, m['embd'])
+    for i in range(m['layers']):
+        d.p = f'blk.{i}.'
+        y = d.norm(x, 'attn_norm')
+        x = x + (kimi_latent if m['kv'][i] else kimi_delta)(d, m, y)
+        y = d.norm(x, 'ffn_norm')
+        if i < m['lead']:
+            x = x + d.gated(y, m['ff'], silu)
+        else:
+            logits = d.linear(y, 'ffn_gate_inp', m['experts'], 2.0)
+            x = x + chosen(d, y, logits, m, silu, 'sigmoid', bias=True) + d.gated(y, m['expert_ff'], silu, '_shexp')
+    d.p = ''
+    return d.linear(d.norm(x, 'output_norm'), 'output', VOCAB, 2.0)
+
+
+def bitnet(d, m, ids):
+    n, h, kv, dim = m['embd'], m['heads'], m['kv'], m['embd'] // m['heads']
+
+    def scaled(x, name, rows, gain=1.0):
+        return d.linear(x, name, rows, gain) * d.get(name + '.scale', 1, 1, 0.2)
+    x = d.embed(ids, n)
+    for i in range(m['layers']):
+        d.p = f'blk.{i}.'
+        y = d.norm(x, 'attn_norm')
+        q, k, v = (scaled(y, f'attn_{c}', r * dim, 2.0).reshape(len(ids), r, dim) for c, r in (('q', h), ('k', kv), ('v', kv)))
+        y = d.norm(attention({}, turned(m, q), turned(m, k), v, 0), 'attn_sub_norm')
+        x = x + scaled(y, 'attn_output', n)
+        y = d.norm(x, 'ffn_norm')
+        y = silu(scaled(y, 'ffn_gate', m['ff'], 1.5)) * scaled(y, 'ffn_up', m['ff'], 1.5)
+        x = x + scaled(d.norm(y, 'ffn_sub_norm'), 'ffn_down', n)
+    d.p = ''
+    return d.norm(x, 'output_norm') @ d.weights('token_embd', VOCAB, n).T
+
+
+def talkie(d, m, ids):
+    n, h, dim, eps = m['embd'], m['heads'], m['embd'] // m['heads'], m['eps']
+    first = x = rms_norm(d.embed(ids, n), 1, eps)
+    for i in range(m['layers']):
+        d.p = f'blk.{i}.'
+        y = rms_norm(x, 1, eps)
+        q, k, v = (d.heads(y, f'attn_{c}', h, dim) for c in 'qkv')
+        q = rms_norm(turned(m, q), 1, eps) * d.get('attn_q_norm.weight', (h, 1), 1, 0.3)
+        y = d.linear(attention({}, q, rms_norm(turned(m, k), 1, eps), v, 0), 'attn_output', n)
+        x = x + y * d.get('attn_output.scale', 1, 1, 0.2)
+        y = rms_norm(x, 1, eps)
+        y = silu(d.linear(y, 'ffn_gate', m['ff'], 1.5)) * d.linear(y, 'ffn_up', m['ff'], 1.5)
+        x = x + d.linear(y, 'ffn_down', n) * d.get('ffn_down.scale', 1, 1, 0.2)
+        x = x + first * d.get('layer_output_scale.weight', 1, 0.5, 0.2)
+    d.p = ''
+    return d.linear(rms_norm(x, 1, eps), 'output', VOCAB, 2.0) * 0.5
+
+
+def muse_glimmer(d, m, ids):
+    n, h, kv, dim = m['embd'], m['heads'], m['kv'], m['dim']
+    x = rms_norm(d.embed(ids, n), 1, m['eps'])
+    for i in range(m['layers']):
+        d.p, near = f'blk.{i}.', i % 4 != 3
+        y = d.norm(x, 'attn_norm')
+        q, k, v = d.heads(y, 'attn_q', h, dim), d.heads(y, 'attn_k', kv, dim), d.heads(y, 'attn_v', kv, dim)
+        q, k = d.norm(q, 'attn_q_norm'), d.norm(k, 'attn_k_norm')
+        if near:
+            q, k = turned(m, q), turned(m, k)
+        z = attention({}, q, k, v, m['window'] if near else 0) * sigmoid(d.linear(y, 'attn_gate', h * dim, 2.0))
+        z = d.linear(z, 'attn_output', n)
+        x = x + rms_norm(z, d.get('post_attention_norm.weight', n, 1, 0.2), 1e-8)
+        y = d.gated(d.norm(x, 'ffn_norm'), m['ff'], silu)
+        x = x + rms_norm(y, d.get('post_ffw_norm.weight', n, 1, 0.2), 1e-8)
+    d.p = ''
+    return 2 * np.tanh(d.linear(d.norm(x, 'output_norm'), 'output', VOCAB, 2.0) * 0.5 / 2)
+
+
+def granite_swa(d, m, ids):
+    n, h, kv, dim = m['embd'], m['heads'], m['kv'], m['dim']
+    x = 3 * d.embed(ids, n, 1.5)
+    for i in range(m['layers']):
+        d.p = f'blk.{i}.'
+        y = d.norm(x, 'attn_norm')
+        q, k, v = d.heads(y, 'attn_q', h, dim, 2.0), d.heads(y, 'attn_k', kv, dim, 2.0), d.heads(y, 'attn_v', kv, dim)
+        if m['turns'][i]:
+            q, k = turned(m, q), turned(m, k)
+        y = with_sinks(q, k, v, m['window'] if m['near'][i] else 0, d.get('attn_sinks.weight', h, 0, 1))
+        x = x + 0.7 * d.linear(y, 'attn_output', n)
+        x = x + 0.7 * d.gated(d.norm(x, 'ffn_norm'), m['ff'], silu)
+    d.p = ''
+    return d.linear(d.norm(x, 'output_norm'), 'output', VOCAB, 2.0) / 2
+
+
 def make(name, arch, forward, out, norm='rms', keys=(), plain=(), **m):
     eps = {'rms': 'layer_norm_rms_epsilon', 'layer': 'layer_norm_epsilon'}[norm]
     m = dict(eps=1e-3, ctx=256, base=500.0, pairs='halves', n_rot=0, kv=m['heads']) | m
@@ -521,6 +702,39 @@ def main(out):
          orig=64, **experts, keys={'attention.sliding_window': 9, 'attention.sliding_window_pattern': 4,
                                    'rope.scaling.type': 'yarn', 'rope.scaling.factor': 4.0,
                                    'rope.scaling.original_context_length': 64})
+    make('step35', 'step35', step35, out, layers=4, lead=1, embd=32, heads=[4, 6, 4, 6], kv=[2, 3, 2, 3], dim=16, n_rot=16,
+         ff=48, near=[False, True, False, True], near_base=50.0, window=9, shared_ff=40, weights_scale=2.5,
+         limits=[0.0, 0.0, 1.5, 0.75], limits_shared=[1.0, 0.0, 0.0, 0.5], **experts,
+         keys={'attention.sliding_window': 9, 'attention.sliding_window_pattern': [False, True, False, True],
+               'rope.freq_base_swa': 50.0, 'expert_shared_feed_forward_length': 40, 'expert_weights_norm': True,
+               'expert_weights_scale': 2.5, 'swiglu_clamp_exp': [0.0, 0.0, 1.5, 0.75],
+               'swiglu_clamp_shexp': [1.0, 0.0, 0.0, 0.5]})
+    laguna_keys = {'leading_dense_block_count': 1, 'expert_shared_feed_forward_length': 40, 'expert_weights_norm': True,
+                   'expert_weights_scale': 2.5, 'expert_gating_func': 2}
+    near_keys = {'attention.sliding_window': 9, 'rope.freq_base_swa': 50.0, 'rope.dimension_count_swa': 16,
+                 'rope.scaling.type': 'yarn', 'rope.scaling.factor': 4.0, 'rope.scaling.original_context_length': 64}
+    make('laguna', 'laguna', laguna, out, layers=5, lead=1, embd=32, heads=[4, 6, 6, 6, 4], kv=2, dim=16, n_rot=8,
+         near_rot=16, ff=48, near_base=50.0, window=9, by_head=True, yarn=True, scale=4.0, orig=64, shared_ff=40,
+         weights_scale=2.5, **experts, keys=laguna_keys | near_keys)
+    make('laguna-full', 'laguna', laguna, out, layers=2, lead=1, embd=32, heads=[4, 4], kv=2, dim=16, n_rot=16, ff=48,
+         window=0, by_head=False, shared_ff=40, weights_scale=2.5, **experts, keys=laguna_keys)
+    for name, absorbed in (('kimi-linear', True), ('kimi-linear-heads', False)):
+        make(name, 'kimi-linear', kimi_linear, out, layers=4, lead=1, embd=32, heads=4, kv=[0, 0, 1 if absorbed else 4, 0],
+             ff=48, n_rot=8, mla_dim=24, mla_dim_v=16, rank_kv=32, kda_dim=12, kernel=4, absorbed=absorbed,
+             weights_scale=2.5, **experts,
+             keys={'attention.kv_lora_rank': 32, 'attention.key_length': 40, 'attention.key_length_mla': 24,
+                   'attention.value_length_mla': 16, 'kda.head_dim': 12, 'ssm.conv_kernel': 4, 'expert_shared_count': 1,
+                   'leading_dense_block_count': 1, 'expert_weights_scale': 2.5, 'expert_gating_func': 2})
+    make('bitnet', 'bitnet', bitnet, out, layers=2, embd=32, heads=4, kv=2, n_rot=8, ff=48)
+    make('talkie', 'talkie', talkie, out, layers=3, embd=32, heads=4, n_rot=8, ff=48, keys={'logit_scale': 0.5})
+    make('muse-glimmer', 'muse-glimmer', muse_glimmer, out, layers=4, embd=32, heads=4, kv=2, dim=16, n_rot=16, ff=48, window=9,
+         pairs='adjacent', keys={'attention.sliding_window': 9, 'attention.sliding_window_pattern': 4, 'logit_scale': 0.5,
+                                 'final_logit_softcapping': 2.0})
+    near, turns = [True, False, True], [True, False, True]
+    make('granite-swa', 'granite_swa', granite_swa, out, layers=3, embd=32, heads=4, kv=2, dim=8, n_rot=8, ff=48, window=9,
+         near=near, turns=turns, pairs='adjacent',
+         keys={'attention.sliding_window': 9, 'attention.sliding_window_pattern': near, 'attention.rope_pattern': [1, 0, 1],
+               'logit_scale': 2.0, 'embedding_scale': 3.0, 'residual_scale': float(np.float32(0.7))})
 
 
 if __name__ == '__main__':

@@ -127,6 +127,8 @@ static double act_of(int kind, double x)
         return x > 0 ? x : 0;
     case ACT_RELU2:
         return x > 0 ? x * x : 0;
+    case ACT_SOFTPLUS:
+        return fmax(x, 0) + log1p(exp(-fabs(x)));
     default:
         return 1 / (1 + exp(-x));
     }
@@ -167,7 +169,7 @@ Test(kernels, activations_are_within_bound_at_every_size)
     for (size_t s = 0; s < COUNT_OF(sizes); s++) {
         struct guarded x = random_floats(&r, sizes[s], 3), up = random_floats(&r, sizes[s], 2);
         struct row_case c = {.what = "act", .n = sizes[s], .n_out = sizes[s], .a = floats_of(x), .b = floats_of(up)};
-        for (c.kind = ACT_SILU; c.kind <= ACT_SIGMOID; c.kind++) {
+        for (c.kind = ACT_SILU; c.kind <= ACT_SOFTPLUS; c.kind++) {
             check_row(&c, run_act, expect_act, 1e-10);
             check_row(&c, run_glu, expect_glu, 1e-10);
         }
@@ -202,7 +204,7 @@ Test(kernels, activations_are_within_bound_on_every_range)
         for (int i = 0; i < N; i++)
             floats_of(x)[i] = from + 0.25f * (float)random_unit(&r);
         struct row_case c = {.what = "act range", .n = N, .n_out = N, .a = floats_of(x)};
-        for (c.kind = ACT_SILU; c.kind <= ACT_SIGMOID; c.kind++) {
+        for (c.kind = ACT_SILU; c.kind <= ACT_SOFTPLUS; c.kind++) {
             bool cancels = c.kind == ACT_GELU_TANH && from < -4; // here the formula in double does, not the kernel
             bool vanishes = c.kind == ACT_GELU_ERF && from < -12;
             if (!cancels && !vanishes)
@@ -218,7 +220,7 @@ Test(kernels, activations_of_extremes_are_the_same_on_every_level)
                        88.8f,    -88.8f,    103.9f, -103.9f, 1e10f,   -1e10f,  FLT_MAX, -FLT_MAX,
                        INFINITY, -INFINITY, NAN,    0.625f,  -0.625f, 15.0f,   -15.0f};
     EACH_LEVEL (k) {
-        for (int kind = ACT_SILU; kind <= ACT_SIGMOID; kind++) {
+        for (int kind = ACT_SILU; kind <= ACT_SOFTPLUS; kind++) {
             float y[COUNT_OF(x)], first[COUNT_OF(x)];
             k->act(kind, x, y, COUNT_OF(x));
             scalar_level()->act(kind, x, first, COUNT_OF(x));

@@ -132,6 +132,15 @@ static const struct golden tiny[] = {
     {"arch/tiny-plamo3.gguf", TINY},
     {"arch/tiny-mimo2.gguf", TINY},
     {"arch/tiny-mellum.gguf", TINY},
+    {"arch/tiny-bitnet.gguf", TINY},
+    {"arch/tiny-talkie.gguf", TINY},
+    {"arch/tiny-muse-glimmer.gguf", TINY},
+    {"arch/tiny-granite-swa.gguf", TINY},
+    {"arch/tiny-step35.gguf", TINY},
+    {"arch/tiny-laguna.gguf", TINY},
+    {"arch/tiny-laguna-full.gguf", TINY},
+    {"arch/tiny-kimi-linear.gguf", 1e-11},
+    {"arch/tiny-kimi-linear-heads.gguf", TINY},
     {"arch/tiny-gemma3n.gguf", 1e-10}, // gates that are cut and streams that are resized let errors grow
 };
 

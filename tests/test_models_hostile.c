@@ -284,6 +284,16 @@ static const struct refusal family_cases[] = {
     {"tiny-plm", "u32:plm.attention.q_lora_rank,8", "key 'plm.attention.q_lora_rank': is not of this family"},
     {"tiny-mimo2", "u32:mimo2.attention.sliding_window_pattern,2", "key 'mimo2.attention.sliding_window_pattern': is wanted as an array"},
     {"tiny-mimo2", "no:mimo2.attention.sliding_window", "key 'mimo2.attention.sliding_window': is missing"},
+    {"tiny-step35", "f32:step35.swiglu_clamp_exp,0.2", "key 'step35.swiglu_clamp_exp': layer 0 has a limit of 0.2; 0 or more than 0.2785 is served"},
+    {"tiny-step35", "f32:step35.swiglu_clamp_shexp,-1", "key 'step35.swiglu_clamp_shexp': -1 is out of range, wanted a finite number above 0"},
+    {"tiny-step35", "u32s:step35.swiglu_clamp_exp,0,0,7,7", "key 'step35.swiglu_clamp_exp': is an array of u32, wanted an array of f32"},
+    {"tiny-step35", "u32:step35.attention.sliding_window_pattern,2", "key 'step35.attention.sliding_window_pattern': is wanted as an array"},
+    {"tiny-step35", "u32:step35.rope.dimension_count,6 drop:rope_freqs.weight", "key 'step35.rope.dimension_count': half of these columns turn in pairs, which 3 do not"},
+    {"tiny-laguna", "u32:laguna.rope.dimension_count_swa,7", "key 'laguna.rope.dimension_count_swa': 7 columns turn, which is odd: they turn in pairs"},
+    {"tiny-laguna", "no:laguna.leading_dense_block_count", "key 'laguna.leading_dense_block_count': is missing"},
+    {"tiny-kimi-linear", "no:kimi-linear.kda.head_dim", "key 'kimi-linear.kda.head_dim': is missing"},
+    {"tiny-kimi-linear", "no:kimi-linear.attention.value_length_mla", "key 'kimi-linear.attention.value_length_mla': is missing"},
+    {"tiny-kimi-linear", "u32:kimi-linear.ssm.conv_kernel,3", "tensor 'blk.0.ssm_conv1d_q.weight': its shape is 4 x 1 x 48, wanted 3 x 1 x 48"},
     {"refact-moe", "u32:refact.expert_count,7", "tensor 'blk.0.ffn_gate_inp.weight': its shape is 64 x 8, wanted 64 x 7"},
     {"olmoe-moe", "u32:olmoe.expert_count,0 u32:olmoe.expert_used_count,0", "key 'olmoe.expert_count': this family has experts, wanted 1 or more"},
     {"cohere2-dense", "no:cohere2.attention.sliding_window", "key 'cohere2.attention.sliding_window': is missing"},
@@ -314,6 +324,10 @@ static const struct refusal tensor_cases[] = {
     {"tiny-llama", "shape:output.weight,32,63", "tensor 'output.weight': its shape is 32 x 63, wanted 32 x 64"},
     {"tiny-phi3-long", "shape:blk.0.attn_qkv.weight,32,60", "tensor 'blk.0.attn_qkv.weight': its shape is 32 x 60, wanted 32 x 64"},
     {"tiny-phi3-long", "shape:blk.0.ffn_up.weight,32,48", "tensor 'blk.0.ffn_up.weight': its shape is 32 x 48, wanted 32 x 96"},
+    {"tiny-laguna", "shape:blk.0.attn_gate.weight,32,5", "tensor 'blk.0.attn_gate.weight': its shape is 32 x 5, wanted 32 x 4"},
+    {"tiny-kimi-linear", "shape:blk.1.ssm_a,4,1", "tensor 'blk.1.ssm_a': its shape is 4 x 1, wanted 1 x 4"},
+    {"tiny-kimi-linear", "drop:blk.0.ssm_f_b.weight", "tensor 'blk.0.ssm_f_b.weight': is missing"},
+    {"tiny-kimi-linear", "dtype:blk.0.ssm_conv1d_v.weight,F16", "tensor 'blk.0.ssm_conv1d_v.weight': is of type F16, wanted F32"},
     {"tiny-llama", "dtype:blk.0.attn_q.weight,I32", "tensor 'blk.0.attn_q.weight': is of type I32, which holds no weights"},
     {"tiny-llama", "dtype:token_embd.weight,I8", "tensor 'token_embd.weight': is of type I8, which holds no weights"},
     {"tiny-llama", "dtype:blk.1.ffn_norm.weight,F16", "tensor 'blk.1.ffn_norm.weight': is of type F16, wanted F32"},
@@ -617,7 +631,7 @@ static const char *const bases[] = {
     "tiny-gpt2",  "tiny-phi3-long",  "tiny-gptneox",      "tiny-stablelm", "tiny-gemma4-moe", "tiny-gemma4-extra",
     "tiny-mpt",   "tiny-minicpm3",   "tiny-smallthinker", "tiny-hy-v3",    "tiny-grovemoe",   "tiny-apertus",
     "tiny-afmoe", "tiny-exaone-moe", "tiny-cohere2moe",   "tiny-gemma3n",  "tiny-plm",        "tiny-plamo3",
-    "tiny-mimo2", "tiny-mellum"};
+    "tiny-mimo2", "tiny-mellum",     "tiny-step35",       "tiny-laguna",   "tiny-kimi-linear"};
 
 Test(models_hostile, any_value_of_any_key_gives_a_model_or_an_error, .timeout = 240)
 {

@@ -75,6 +75,7 @@ Test(outputs, nothing_that_is_read_is_replaced)
         "batch - -o $F --force <x",
         "batch -o $F --force <x",
         "logits --ids ids -o $F --lora x",
+        "logits --ids ids -o $F --control-vector x:0.5",
         "logits --ids ids -o new --lora x --tap logits=$F",
         "run -md x -p a --tap logits=$F",
         "run --tap logits=$F <x",

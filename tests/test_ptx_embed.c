@@ -7,7 +7,7 @@
 #include <criterion/criterion.h>
 
 // The everyday suite has those that differ in their attention; the others are the same kernels.
-static const char *const names[] = {"bert", "nomic-bert-moe", "modern-bert", "gemma-embedding"};
+static const char *const names[] = {"bert", "nomic-bert-moe", "modern-bert", "gemma-embedding", "jina-bert-v2"};
 enum { CARD_BYTES = 512 << 20, TEXTS = 9 };
 
 static void make_card(void)

@@ -141,6 +141,15 @@ static const struct golden floats[] = {
     {"arch/tiny-plamo3.gguf", FLOATS},
     {"arch/tiny-mimo2.gguf", FLOATS},
     {"arch/tiny-mellum.gguf", FLOATS},
+    {"arch/tiny-bitnet.gguf", FLOATS},
+    {"arch/tiny-talkie.gguf", FLOATS},
+    {"arch/tiny-muse-glimmer.gguf", FLOATS},
+    {"arch/tiny-granite-swa.gguf", FLOATS},
+    {"arch/tiny-step35.gguf", FLOATS},
+    {"arch/tiny-laguna.gguf", FLOATS},
+    {"arch/tiny-laguna-full.gguf", FLOATS},
+    {"arch/tiny-kimi-linear.gguf", FLOATS},
+    {"arch/tiny-kimi-linear-heads.gguf", FLOATS},
     {"arch/tiny-gemma3n.gguf", FLOATS},
 #endif
 };

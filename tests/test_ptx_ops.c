@@ -285,7 +285,7 @@ Test(ptx_ops, a_gate_takes_some_columns_of_a_wider_value)
 
 Test(ptx_ops, elements_are_those_of_the_law)
 {
-    for (int kind = 0; kind <= ACT_SIGMOID; kind++) {
+    for (int kind = 0; kind <= ACT_SOFTPLUS; kind++) {
         check_element((struct ptx_elements){.op = PTX_ACT, .act = kind}, OP_ACT, 6);
         check_element((struct ptx_elements){.op = PTX_GLU, .act = kind}, OP_GLU, 3);
     }
@@ -297,6 +297,24 @@ Test(ptx_ops, elements_are_those_of_the_law)
     check_element((struct ptx_elements){.op = PTX_CLAMP, .factor = 3}, OP_CLAMP, 5);
     check_element((struct ptx_elements){.op = PTX_XIELU, .xielu = {1.3f, 0.8f, 0.5f, -1e-6f}}, OP_XIELU, 6);
     check_element((struct ptx_elements){.op = PTX_XIELU, .xielu = {1.3f, 0.8f, 0.5f, -0.2f}}, OP_XIELU, 0.1);
+}
+
+Test(ptx_ops, columns_of_a_head_share_a_gate)
+{
+    static const struct {
+        uint32_t heads, dim;
+    } cases[] = {{3, 8}, {129, 4}, {2, 260}, {5, 3}, {1, 7}};
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
+        for (enum act_kind kind = ACT_SIGMOID; kind <= ACT_SOFTPLUS; kind++) {
+            struct card *c = card_new(NULL, 0);
+            const uint32_t w = cases[i].heads * cases[i].dim;
+            struct reference *l = reference_new(OP_HEAD_GLU, ROWS_TOKENS, w, (int64_t[]){cases[i].heads, w, 0}, 3);
+            struct ptx_elements e = {.node = 7, .width = w, .op = PTX_GLU, .act = kind, .a_share = cases[i].dim};
+            l->node.p.act.kind = kind;
+            arg(c, source(c, l, 0));
+            arg(c, source(c, l, 1));
+            finish(c, l, ptx_emit_elements(&c->p, &e, &c->launch, &c->err), 1e-6, "head glu");
+        }
 }
 
 Test(ptx_ops, a_gain_is_one_row_for_all_rows)

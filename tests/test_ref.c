@@ -278,6 +278,8 @@ static long double act_exact(enum act_kind kind, long double x)
         return fmaxl(x, 0) * fmaxl(x, 0);
     case ACT_SIGMOID:
         return sigmoid_exact(x);
+    case ACT_SOFTPLUS:
+        return fmaxl(x, 0) + log1pl(expl(-fabsl(x)));
     case ACT_SWIGLU_CLAMPED:
         break;
     }
@@ -324,6 +326,16 @@ Test(ref, glu_takes_some_columns_of_a_wider_value)
         EXPECT_ROUNDED(y[i], act_exact(ACT_SILU, x[i]) * up[i / N * WIDE + FIRST + i % N], 0x1p-15L, "glu", i);
 }
 
+Test(ref, a_gate_for_each_head)
+{
+    enum { ROWS = 3, HEADS = 4, DIM = 5, N = HEADS * DIM };
+    const float *gates = rig_noises(&r, ROWS * HEADS, 3), *x = rig_noises(&r, ROWS * N, 3);
+    struct tensor *gate = rig_rows(&r, "gate", ROWS, HEADS, gates), *rows = rig_rows(&r, "x", ROWS, N, x);
+    float *y = rig_eval(&r, graph_head_glu(r.graph, "y", gate, rows, ACT_SIGMOID), ROWS, NULL);
+    for (int i = 0; i < ROWS * N; i++)
+        EXPECT_ROUNDED(y[i], act_exact(ACT_SIGMOID, gates[i / DIM]) * x[i], 0x1p-15L, "head glu", i);
+}
+
 Test(ref, clamped_swiglu)
 {
     const float *x = sweep(), *up = rig_noises(&r, SWEEP, 10);
@@ -351,6 +363,7 @@ ACT(GELU_ERF, 0.84134475)
 ACT(RELU, 1)
 ACT(RELU2, 1)
 ACT(SIGMOID, 0.73105858)
+ACT(SOFTPLUS, 1.31326169)
 
 Test(ref, act_keeps_a_nan)
 {

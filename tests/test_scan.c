@@ -2,6 +2,7 @@
 // Several sequences run through steps of one row, of a few and of all rows; the bits must not depend on that, nor on the ISA
 // level and the number of threads, and every machine must agree with the reference in plain C.
 #include "kernels/cpu/kernels.h"
+#include "kernels/text.h"
 #include "tests/golden.h"
 #include "tests/tiny_graph.h"
 
@@ -253,6 +254,33 @@ Test(scan, delta_rule)
     check_delta((struct delta_params){1, 1, 128, 64, false, 1e-6f}, 17);
 }
 
+static void check_channel_delta(struct delta_params p, uint64_t seed)
+{
+    struct scene s;
+    printf("delta rule by channel, %d heads of %d by %d, seed %llu\n", p.n_head, p.dim_k, p.dim_v,
+           (unsigned long long)seed);
+    scene_open(&s, seed);
+    struct tensor *qkv = rows_of_noise(&s, "qkv", 2 * p.n_head_k * p.dim_k + p.n_head * p.dim_v, 1);
+    struct tensor *steps = rows_of_noise(&s, "steps", p.n_head * p.dim_k, 4);
+    struct tensor *beta = rows_of_noise(&s, "beta", p.n_head, 4);
+    steps = graph_act(s.graph, "positive", steps, ACT_SOFTPLUS);
+    scene_finish(&s, graph_channel_delta_rule(s.graph, "delta", qkv, steps, beta,
+                                              weight_of(&s, p.n_head, 1, -0.5f, 0.5f, false), p));
+    check(&s);
+    scene_close(&s);
+}
+
+Test(scan, delta_rule_with_a_decay_for_each_channel)
+{
+    check_channel_delta((struct delta_params){4, 4, 32, 32, false, 1e-6f}, 51);
+    check_channel_delta((struct delta_params){2, 4, 32, 32, true, 1e-6f}, 52);
+    check_channel_delta((struct delta_params){1, 3, 20, 24, true, 1e-6f}, 53);
+    check_channel_delta((struct delta_params){2, 2, 50, 47, false, 1e-6f}, 54);
+    check_channel_delta((struct delta_params){1, 1, 1, 1, false, 1e-6f}, 55);
+    check_channel_delta((struct delta_params){1, 1, 200, 33, false, 1e-6f}, 56);
+    check_channel_delta((struct delta_params){1, 1, 128, 64, false, 1e-6f}, 57);
+}
+
 static void check_scan(struct scan_params p, bool rates, bool skip, uint64_t seed)
 {
     struct scene s;
@@ -335,6 +363,25 @@ Test(scan, slices_of_groups)
     scene_close(&s);
 }
 
+// A gate for each of 4 heads of 15 columns, on both machines.
+Test(scan, a_gate_for_each_head)
+{
+    enum { HEADS = 4, DIM = 15, WIDTH = HEADS * DIM };
+    struct scene s;
+    scene_open(&s, 34);
+    struct tensor *gate = rows_of_noise(&s, "gate", HEADS, 4), *x = rows_of_noise(&s, "x", WIDTH, 1);
+    scene_finish(&s, graph_head_glu(s.graph, "y", gate, x, ACT_SOFTPLUS));
+    struct text out = {0};
+    cr_assert(graph_print(s.graph, &out) == 0 && strstr(out.data, "head_glu       (tokens, 60) <- gate, x softplus\n"));
+    text_free(&out);
+    const float *gates = gate->w[0]->data, *rows = x->w[0]->data;
+    float want[TOKENS * WIDTH];
+    for (int i = 0; i < TOKENS * WIDTH; i++)
+        want[i] = (float)(log1p(exp((double)gates[i / DIM])) * (double)rows[i]);
+    check_values(&s, want, WIDTH, 2e-6f);
+    scene_close(&s);
+}
+
 // Three parts of 70 columns, each with 5 of its own behind it, or with the same 5.
 Test(scan, columns_in_turns)
 {
@@ -376,7 +423,29 @@ Test(scan, a_route_to_all_heads)
     scene_close(&s);
 }
 
-// ---- Steps that do not fit
+// ---- Shapes and steps that do not fit
+
+Test(scan, gates_that_do_not_fit_are_refused)
+{
+    struct scene s;
+    scene_open(&s, 35);
+    const struct delta_params p = {2, 2, 4, 4, false, 1e-6f};
+    struct tensor *qkv = rows_of_noise(&s, "qkv", 24, 1), *by_head = rows_of_noise(&s, "by_head", 2, 1);
+    cr_expect_null(graph_channel_delta_rule(s.graph, "y", qkv, by_head, by_head, weight_of(&s, 2, 1, 0, 1, false), p));
+    cr_expect(strstr(s.graph->fault.text, "sources of 24, 2 and 2 columns, wanted are 24, 8 and 2"), "%s",
+              s.graph->fault.text);
+    scene_close(&s);
+    scene_open(&s, 36);
+    cr_expect_null(
+        graph_head_glu(s.graph, "y", rows_of_noise(&s, "gate", 5, 1), rows_of_noise(&s, "x", 24, 1), ACT_SILU));
+    cr_expect(strstr(s.graph->fault.text, "no multiple of the 5 gates"), "%s", s.graph->fault.text);
+    scene_close(&s);
+    scene_open(&s, 37);
+    struct tensor *x = rows_of_noise(&s, "x", 24, 1);
+    cr_expect_null(graph_head_glu(s.graph, "y", x, x, ACT_SWIGLU_CLAMPED));
+    cr_expect(strstr(s.graph->fault.text, "a clamped SwiGLU is of two values of one shape"), "%s", s.graph->fault.text);
+    scene_close(&s);
+}
 
 Test(scan, rows_that_do_not_follow_each_other_are_refused)
 {

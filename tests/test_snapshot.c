@@ -1,6 +1,7 @@
 // Tests files of computed state: loading restores what was saved, or nothing; a damaged file never changes an answer.
 #include "engine/file_replace.h"
 #include "engine/snapshot.h"
+#include "gguf/writer.h"
 #include "models/synth_model.h"
 
 #include <criterion/criterion.h>
@@ -181,6 +182,64 @@ Test(snapshot, another_model_or_way_to_compute_does_not_take_it)
     expect_refused(model, s, 7, "other type of keys");
     session_close(s);
     expect_refused(model, session, 8, "other flags");
+}
+
+// Writes a control vector for layer 1 of `model`, all of whose elements are `value`.
+static void write_vector(const char *path, float value)
+{
+    struct gguf_writer *w;
+    struct error err = {0};
+    const int64_t n = model->info.n_embd;
+    cr_assert_eq(gguf_writer_open(&w, path, &err), 0, "%s", err.text);
+    cr_assert_eq(gguf_write_tensor_info(w, "direction.1", DT_F32, 1, &n, &err), 0, "%s", err.text);
+    for (int64_t i = 0; i < n; i++)
+        cr_assert_eq(gguf_write_data(w, &value, sizeof value, &err), 0, "%s", err.text);
+    cr_assert_eq(gguf_writer_close(w, &err), 0, "%s", err.text);
+}
+
+static void expect_refused_steered(const char *vector, float scale, struct control_range range)
+{
+    struct error err = {0};
+    struct model *m;
+    const struct model_adapter control = {vector, scale};
+    struct model_options o = {.path = model_path, .device = DEVICE_CPU, .machine = {.n_threads = 1}};
+    o.adapters = &control, o.n_adapters = o.n_controls = 1, o.control_range = range;
+    cr_assert_eq(model_open(&m, &o, &err), 0, "%s", err.text);
+    struct session *s = open_session(m, 512, DT_F16);
+    expect_refused(m, s, 7, "control vector");
+    session_close(s);
+    model_close(m);
+}
+
+Test(snapshot, another_control_vector_scale_or_range_does_not_take_it)
+{
+    char vector[256], second[256];
+    struct error err = {0};
+    snprintf(vector, sizeof vector, "%s/vector.gguf", folder);
+    snprintf(second, sizeof second, "%s/second.gguf", folder);
+    write_vector(vector, 0.5f);
+    write_vector(second, 0.25f);
+    expect_refused_steered(vector, 1, (struct control_range){0}); // the file is of the plain model
+    struct model *steered;
+    const struct model_adapter control = {vector, 1};
+    struct model_options o = {.path = model_path, .device = DEVICE_CPU, .machine = {.n_threads = 1}};
+    o.adapters = &control, o.n_adapters = o.n_controls = 1;
+    cr_assert_eq(model_open(&steered, &o, &err), 0, "%s", err.text);
+    struct session *s = open_session(steered, 512, DT_F16);
+    int n = 0;
+    prompt(s, N_TOKENS, NULL);
+    cr_assert_eq(snapshot_save(file, steered, s, 0, 7, &err), 0, "%s", err.text);
+    session_close(s);
+    s = open_session(steered, 512, DT_F16);
+    cr_expect_eq(snapshot_load(file, steered, s, 0, 7, &n, &err), 0, "the same vector: %s", err.text);
+    session_close(s);
+    model_close(steered);
+    expect_refused(model, session, 7, "no control vector");
+    expect_refused_steered(second, 1, (struct control_range){0});
+    expect_refused_steered(vector, 2, (struct control_range){0});
+    expect_refused_steered(vector, 1, (struct control_range){2, 9});
+    unlink(vector);
+    unlink(second);
 }
 
 // Returns how many tokens may be present after a load if byte `at` has changed.

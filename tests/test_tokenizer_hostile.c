@@ -19,8 +19,8 @@ struct refusal {
 static const struct refusal cases[] = {
     // the kind
     {"@model u32 1", "key 'tokenizer.ggml.model': has type u32, wanted a string"},
-    {"@model str rwkv\n" TOKENS, "key 'tokenizer.ggml.model': 'rwkv' is not one of llama, gpt2, gemma4, bert, t5, plamo2"},
-    {"@model str \\e\n" TOKENS, "key 'tokenizer.ggml.model': '' is not one of llama, gpt2, gemma4, bert, t5, plamo2"},
+    {"@model str rwkv2\n" TOKENS, "key 'tokenizer.ggml.model': 'rwkv2' is not one of llama, gpt2, gemma4, bert, t5, plamo2, rwkv"},
+    {"@model str \\e\n" TOKENS, "key 'tokenizer.ggml.model': '' is not one of llama, gpt2, gemma4, bert, t5, plamo2, rwkv"},
     {TOKENS MERGES, "key 'tokenizer.ggml.model': missing, as there are tokens"},
     {"model str gpt2\n@pre str new\\x1B[2J\n" TOKENS MERGES,
      "key 'tokenizer.ggml.pre': 'new\\x1B[2J' is not known; --any-pre reads it as 'default'"},

@@ -57,6 +57,7 @@ static int encode_word(struct encoder *e, const char *word, size_t len)
         return wpm_encode_word(e, word, len);
     case TOKENIZER_UGM: // these are encoded as a whole
     case TOKENIZER_PLAMO2:
+    case TOKENIZER_RWKV:
     case TOKENIZER_NONE:
         break;
     }

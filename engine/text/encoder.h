@@ -44,6 +44,7 @@ int wpm_encode_word(struct encoder *e, const char *word, size_t len);
 // Append the tokens of a text between special tokens.
 int ugm_encode(struct encoder *e, const char *p, const char *end);
 int least_cost_encode(struct encoder *e, const char *p, const char *end);
+int greedy_encode(struct encoder *e, const char *p, const char *end);
 
 // The length of the part at p < end that WPM can encode independently: one ASCII space or punctuation character, or
 // everything up to the next one.

@@ -47,11 +47,13 @@ static int choose_kind(struct tokenizer *t, const struct gguf *g, unsigned flags
         t->kind = TOKENIZER_UGM;
     } else if (str_equal_z(model, "plamo2")) {
         t->kind = TOKENIZER_PLAMO2;
+    } else if (str_equal_z(model, "rwkv")) {
+        t->kind = TOKENIZER_RWKV;
     } else if (str_equal_z(model, "gpt2") || str_equal_z(model, "gemma4")) {
         t->kind = TOKENIZER_BPE;
         return choose_pre(t, g, str_equal_z(model, "gemma4") ? STR_LIT("gemma4") : pre, flags, err);
     } else {
-        return vocab_fail(g, model_key, err, "'%.*s' is not one of llama, gpt2, gemma4, bert, t5, plamo2",
+        return vocab_fail(g, model_key, err, "'%.*s' is not one of llama, gpt2, gemma4, bert, t5, plamo2, rwkv",
                           (int)MIN(model.len, (size_t)64), model.data);
     }
     return 0;
@@ -81,6 +83,8 @@ static int load(struct tokenizer *t, const struct gguf *g, unsigned flags, struc
         return vocab_load_unigram(t, g, err);
     case TOKENIZER_PLAMO2:
         return vocab_load_costs(t, g, err);
+    case TOKENIZER_RWKV:
+        return vocab_load_greedy(t, g, err);
     default:
         return 0;
     }
@@ -154,6 +158,9 @@ static int encode_plain(struct encoder *e, const char *p, const char *end, bool 
     }
     if (t->kind == TOKENIZER_PLAMO2) {
         return least_cost_encode(e, p, end);
+    }
+    if (t->kind == TOKENIZER_RWKV) {
+        return greedy_encode(e, p, end);
     }
     if (t->kind == TOKENIZER_SPM && first && t->add_space_prefix) {
         size_t len = escaped_word_len(t, p, (size_t)(end - p));

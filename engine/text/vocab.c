@@ -322,6 +322,9 @@ static size_t print_token(const struct tokenizer *t, int32_t id, char *out)
         if (t->kind == TOKENIZER_PLAMO2) { // spaces are spaces
             break;
         }
+        if (t->kind == TOKENIZER_RWKV) {
+            return unescape(s, out);
+        }
         return t->kind == TOKENIZER_BPE && !tokenizer_escapes(t) ? print_letters(s, out) : print_escaped(s, out);
     case TOKEN_BYTE:
         *out = (char)byte_spelling(s);

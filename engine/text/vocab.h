@@ -77,7 +77,7 @@ struct tokenizer {
 
     struct special_tokens special;
     struct merge_table merges; // BPE
-    struct trie words;         // WPM, UGM, PLaMo 2
+    struct trie words;         // WPM, UGM, PLaMo 2, RWKV
     struct charsmap charsmap;  // UGM
     float *score;              // UGM: of each token
     float unknown_score;       // UGM: of a character that no token spells
@@ -111,7 +111,11 @@ void vocab_load_bytes(struct tokenizer *t);                                     
 int vocab_load_merges(struct tokenizer *t, const struct gguf *g, struct error *err);  // BPE
 int vocab_load_words(struct tokenizer *t, const struct gguf *g, struct error *err);   // WPM
 int vocab_load_costs(struct tokenizer *t, const struct gguf *g, struct error *err);   // PLaMo 2
+int vocab_load_greedy(struct tokenizer *t, const struct gguf *g, struct error *err);  // RWKV
 int vocab_load_unigram(struct tokenizer *t, const struct gguf *g, struct error *err); // UGM
+
+// The bytes that a spelling of RWKV stands for, at most s.len; 0: an escape in it is broken.
+size_t unescape(struct str s, char *out);
 
 // The merge of two symbols; NULL if there is none.
 const struct merge *merge_find(const struct merge_table *table, uint32_t left, uint32_t right);

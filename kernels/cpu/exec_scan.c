@@ -56,7 +56,7 @@ static int delta_head(const struct item *it, const struct tensor *n, int row, in
         .q = from,
         .k = keys + from,
         .v = 2 * keys + h * dim_v,
-        .alpha = at(it, n->src[1], row, h),
+        .alpha = at(it, n->src[1], row, n->p.delta.by_channel ? h * dim_k : h),
         .alpha_stride = value_of(r, n->src[1])->row_bytes / sizeof(float),
         .beta = at(it, n->src[2], row, h),
         .beta_stride = value_of(r, n->src[2])->row_bytes / sizeof(float),
@@ -65,9 +65,11 @@ static int delta_head(const struct item *it, const struct tensor *n, int row, in
         .col0 = (int)(col0 - h * dim_v),
         .col1 = (int)(col1 - h * dim_v),
         .eps = n->p.delta.eps,
+        .by_channel = n->p.delta.by_channel,
     };
     memcpy(&a.rate, (const uint8_t *)n->w[0]->data + (size_t)h * sizeof(float), sizeof(float));
-    memcpy(&a.bias, (const uint8_t *)n->w[1]->data + (size_t)h * sizeof(float), sizeof(float));
+    if (n->w[1])
+        memcpy(&a.bias, (const uint8_t *)n->w[1]->data + (size_t)h * sizeof(float), sizeof(float));
     a.rows.y += col0 - it->col0;
     r->k->delta_rule(&a);
     return a.rows.n;

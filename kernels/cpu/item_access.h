@@ -94,6 +94,8 @@ static inline const void *weight_row(const struct weight *w, int64_t row)
     return (const uint8_t *)w->data + (size_t)row * w->row_bytes;
 }
 
+// exec_heads.c: operations on heads.
+void do_head_glu(const struct item *it, const struct tensor *n);
 // exec_scan.c: operations that take a state through the rows of their sequences.
 void do_short_conv(const struct item *it, const struct tensor *n);
 void do_delta_rule(const struct item *it, const struct tensor *n);

@@ -381,6 +381,7 @@ struct delta_args {
     const float *alpha, *beta; // of row 0
     size_t alpha_stride, beta_stride;
     float rate, bias, eps;
+    bool by_channel; // alpha has the steps of dim_k columns, see graph_channel_delta_rule
     int dim_k, dim_v, col0, col1;
 };
 enum { DELTA_COLUMNS = 32 };

@@ -246,6 +246,12 @@ static double sigmoid(double x)
     return 1 / (1 + exp(-x));
 }
 
+// ln(1 + e^x)
+static double softplus(double x)
+{
+    return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x));
+}
+
 // SiLU is x sigmoid(x), and GELU is x Phi(x), exact or approximated with tanh (Hendrycks and Gimpel 2016, arXiv
 // 1606.08415). Squared ReLU: So et al. 2021, arXiv 2109.08668. (1 + tanh u) / 2 is written as sigmoid(2u), and Phi(x)
 // as erfc(-x / sqrt 2) / 2, because these forms have no cancellation. A NaN stays a NaN.
@@ -266,6 +272,8 @@ static double act(enum act_kind kind, double x)
         return x < 0 ? 0 : x * x;
     case ACT_SIGMOID:
         return sigmoid(x);
+    case ACT_SOFTPLUS:
+        return softplus(x);
     case ACT_SWIGLU_CLAMPED:
         break;
     }
@@ -336,6 +344,16 @@ static void do_gain(const struct ref_run *r, const struct tensor *n)
     for (int row = 0; row < n_rows(r, n); row++)
         for (int64_t i = 0; i < n->width; i++)
             row_of(r, n, row)[i] = (float)((double)row_of(r, n->src[0], row)[i] * element_or(n->w[0], i, 1));
+}
+
+// y[i] = act(gate of the head of column i) x[i]
+static void do_head_glu(const struct ref_run *r, const struct tensor *n)
+{
+    const int64_t dim = n->width / n->src[0]->width;
+    for (int row = 0; row < n_rows(r, n); row++)
+        for (int64_t i = 0; i < n->width; i++)
+            row_of(r, n, row)[i] = (float)(act(n->p.act.kind, (double)row_of(r, n->src[0], row)[i / dim]) *
+                                           (double)row_of(r, n->src[1], row)[i]);
 }
 
 // ---- Mixture of experts
@@ -553,16 +571,19 @@ static void do_short_conv(const struct ref_run *r, const struct tensor *n)
         }
 }
 
-// log(1 + e^x)
-static double softplus(double x)
-{
-    return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x));
-}
-
 // 1 / |x|, of a norm that is at least eps.
 static double inverse_norm(const float *x, int n, float eps)
 {
     return 1 / fmax(sqrt(dot(x, x, n)), (double)eps);
+}
+
+// By what row i of the state of head h is multiplied.
+static double delta_decay(const struct ref_run *r, const struct tensor *n, int row, int h, int i)
+{
+    const float *alpha = row_of(r, n->src[1], row);
+    if (n->p.delta.by_channel)
+        return exp(element_or(n->w[0], h, 0) * (double)alpha[h * n->p.delta.dim_k + i]);
+    return exp(element_or(n->w[0], h, 0) * softplus((double)alpha[h] + element_or(n->w[1], h, 0)));
 }
 
 // The gated delta rule (Yang et al. 2024, arXiv 2412.06464), of head h in one row. The state is a matrix (dim_k, dim_v)
@@ -572,19 +593,18 @@ static void delta_row(const struct ref_run *r, const struct tensor *n, int row, 
     const int dim_k = n->p.delta.dim_k, dim_v = n->p.delta.dim_v, keys = n->p.delta.n_head_k * dim_k;
     const float *q = row_of(r, n->src[0], row) + key_head_of(n, h) * dim_k, *k = q + keys;
     const float *v = row_of(r, n->src[0], row) + 2 * keys + h * dim_v;
-    const double alpha = (double)row_of(r, n->src[1], row)[h], beta = sigmoid((double)row_of(r, n->src[2], row)[h]);
-    const double decay = exp(element_or(n->w[0], h, 0) * softplus(alpha + element_or(n->w[1], h, 0)));
+    const double beta = sigmoid((double)row_of(r, n->src[2], row)[h]);
     const double of_k = inverse_norm(k, dim_k, n->p.delta.eps);
     const double of_q = inverse_norm(q, dim_k, n->p.delta.eps) / sqrt(dim_k);
     float *y = row_of(r, n, row) + h * dim_v;
     for (int j = 0; j < dim_v; j++) {
         double known = 0, sum = 0;
         for (int i = 0; i < dim_k; i++)
-            known += decay * (double)r->state[i * dim_v + j] * (double)k[i] * of_k;
+            known += delta_decay(r, n, row, h, i) * (double)r->state[i * dim_v + j] * (double)k[i] * of_k;
         const double change = beta * ((double)v[j] - known);
         for (int i = 0; i < dim_k; i++) {
             float *s = &r->state[i * dim_v + j];
-            *s = (float)(decay * (double)*s + (double)k[i] * of_k * change);
+            *s = (float)(delta_decay(r, n, row, h, i) * (double)*s + (double)k[i] * of_k * change);
             sum += (double)*s * (double)q[i] * of_q;
         }
         y[j] = (float)sum;
@@ -666,6 +686,7 @@ void ref_node(const struct ref_run *r, const struct tensor *n)
         [OP_CLAMP] = do_elements,
         [OP_XIELU] = do_elements,
         [OP_GAIN] = do_gain,
+        [OP_HEAD_GLU] = do_head_glu,
         [OP_ROUTE] = do_route,
         [OP_EXPERT_MATMUL] = do_expert_matmul,
         [OP_EXPERT_COMBINE] = do_expert_combine,

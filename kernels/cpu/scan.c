@@ -74,35 +74,58 @@ static float sum_of_squares(const float *x, int n)
 static struct gate gate_of(const struct delta_args *a, int t)
 {
     const float *row = a->rows.x + (size_t)t * a->rows.x_stride;
-    const float alpha = a->alpha[(size_t)t * a->alpha_stride] + a->bias, beta = a->beta[(size_t)t * a->beta_stride];
-    const float soft = alpha > 0 ? alpha + log1pf(expf(-alpha)) : log1pf(expf(alpha)); // log(1 + e^alpha)
-    return (struct gate){
-        .decay = expf(a->rate * soft),
+    const float beta = a->beta[(size_t)t * a->beta_stride];
+    struct gate g = {
         .beta = 1 / (1 + expf(-beta)),
         .of_k = 1 / fmaxf(sqrtf(sum_of_squares(row + a->k, a->dim_k)), a->eps),
         .of_q = 1 / fmaxf(sqrtf(sum_of_squares(row + a->q, a->dim_k)), a->eps) / sqrtf((float)a->dim_k),
     };
+    if (a->by_channel)
+        return g;
+    const float alpha = a->alpha[(size_t)t * a->alpha_stride] + a->bias;
+    const float soft = alpha > 0 ? alpha + log1pf(expf(-alpha)) : log1pf(expf(alpha)); // log(1 + e^alpha)
+    g.decay = expf(a->rate * soft);
+    return g;
+}
+
+// The decays of a row's channels.
+static void decays_of(const struct delta_args *a, int t, float *to)
+{
+    const float *steps = a->alpha + (size_t)t * a->alpha_stride;
+    for (int i = 0; i < a->dim_k; i += VEC) {
+        const int n = MIN(a->dim_k - i, VEC);
+        vec_store_n(to + i, vec_exp(vec_load_n(steps + i, n) * a->rate), n);
+    }
 }
 
 enum { BLOCK_VECS = DELTA_COLUMNS / VEC, SUMS = 2 };
 
+// What a row reads: its query and key, its gate, and the decays of its channels (NULL: the gate has one for all).
+struct delta_in {
+    const float *q, *k, *decays;
+    struct gate gate;
+};
+
 // One row on a block of the state: m columns of vectors, the last of which has `last` columns. As a loop:
-//   known[j] = of_k * decay * sum over i of S[i][j] k[i]
+//   known[j] = of_k * sum over i of decay[i] S[i][j] k[i]
 //   change[j] = beta * (v[j] - known[j])
-//   S[i][j] = decay * S[i][j] + k[i] * (of_k * change[j])
+//   S[i][j] = decay[i] * S[i][j] + k[i] * (of_k * change[j])
 //   y[j] = of_q * sum over i of S[i][j] q[i]
-// Each sum over i is made in SUMS sums, of even and odd i, so that no addition waits for the one before it.
-INLINE void delta_row(float *s, const float *q, const float *k, const float *v, float *y, int dim_k,
-                      const struct gate *g, int m, int last)
+// Each sum over i is made in SUMS sums, of even and odd i, so that no addition waits for the one before it. A decay that all
+// i have is multiplied with the sum. by_channel is a constant where this is inlined.
+INLINE void delta_row(float *s, const struct delta_in *in, const float *v, float *y, int dim_k, int m, int last,
+                      bool by_channel)
 {
+    const float *q = in->q, *k = in->k;
+    const struct gate *g = &in->gate;
     const int width = (m - 1) * VEC + last;
     vec sum[SUMS][BLOCK_VECS] = {0}, change[BLOCK_VECS];
     for (int i = 0; i < dim_k; i++)
         for (int j = 0; j < m; j++)
-            sum[i % SUMS][j] =
-                vec_fma(vec_load_n(s + i * width + j * VEC, j + 1 < m ? VEC : last), vec_all(k[i]), sum[i % SUMS][j]);
+            sum[i % SUMS][j] = vec_fma(vec_load_n(s + i * width + j * VEC, j + 1 < m ? VEC : last),
+                                       vec_all(by_channel ? in->decays[i] * k[i] : k[i]), sum[i % SUMS][j]);
     for (int j = 0; j < m; j++) {
-        const vec known = (sum[0][j] + sum[1][j]) * (g->of_k * g->decay);
+        const vec known = (sum[0][j] + sum[1][j]) * (by_channel ? g->of_k : g->of_k * g->decay);
         change[j] = (vec_load_n(v + j * VEC, j + 1 < m ? VEC : last) - known) * (g->beta * g->of_k);
         sum[0][j] = sum[1][j] = (vec){0};
     }
@@ -110,7 +133,8 @@ INLINE void delta_row(float *s, const float *q, const float *k, const float *v, 
         for (int j = 0; j < m; j++) {
             float *at = s + i * width + j * VEC;
             const int n = j + 1 < m ? VEC : last;
-            const vec now = vec_fma(vec_all(k[i]), change[j], vec_load_n(at, n) * g->decay);
+            const vec now =
+                vec_fma(vec_all(k[i]), change[j], vec_load_n(at, n) * (by_channel ? in->decays[i] : g->decay));
             vec_store_n(at, now, n);
             sum[i % SUMS][j] = vec_fma(now, vec_all(q[i]), sum[i % SUMS][j]);
         }
@@ -118,58 +142,69 @@ INLINE void delta_row(float *s, const float *q, const float *k, const float *v, 
         vec_store_n(y + j * VEC, (sum[0][j] + sum[1][j]) * g->of_q, j + 1 < m ? VEC : last);
 }
 
-static void delta_whole(float *s, const float *q, const float *k, const float *v, float *y, int dim_k,
-                        const struct gate *g)
+static void delta_whole(float *s, const struct delta_in *in, const float *v, float *y, int dim_k)
 {
-    delta_row(s, q, k, v, y, dim_k, g, BLOCK_VECS, VEC);
+    delta_row(s, in, v, y, dim_k, BLOCK_VECS, VEC, false);
 }
 
-static void delta_part(float *s, const float *q, const float *k, const float *v, float *y, int dim_k,
-                       const struct gate *g, int width)
+static void delta_whole_by_channel(float *s, const struct delta_in *in, const float *v, float *y, int dim_k)
+{
+    delta_row(s, in, v, y, dim_k, BLOCK_VECS, VEC, true);
+}
+
+static void delta_part(float *s, const struct delta_in *in, const float *v, float *y, int dim_k, int width)
 {
     const int m = (width + VEC - 1) / VEC;
-    delta_row(s, q, k, v, y, dim_k, g, m, width - (m - 1) * VEC);
+    delta_row(s, in, v, y, dim_k, m, width - (m - 1) * VEC, in->decays);
 }
 
 // Takes the block that begins at column `col` through rows first .. first + n - 1. Its state is in `s`, which lies in
-// the first-level cache.
-static void delta_block(const struct delta_args *a, const struct gate *gates, int first, int n, int col, float *s)
+// the first-level cache. decays: dim_k for each of these rows, or NULL.
+static void delta_block(const struct delta_args *a, const struct gate *gates, const float *decays, int first, int n,
+                        int col, float *s)
 {
     const struct scan_rows *r = &a->rows;
     const int width = MIN(DELTA_COLUMNS, a->dim_v - col);
     const size_t bytes = (size_t)width * (size_t)a->dim_k * sizeof(float);
     for (int t = first; t < first + n; t++) {
-        const float *row = r->x + (size_t)t * r->x_stride, *q = row + a->q, *k = row + a->k, *v = row + a->v + col;
+        const float *row = r->x + (size_t)t * r->x_stride, *v = row + a->v + col;
+        const struct delta_in in = {row + a->q, row + a->k, decays ? decays + (t - first) * a->dim_k : NULL,
+                                    gates[t - first]};
         float *y = r->y + (size_t)t * r->y_stride + (col - a->col0);
         if (width == DELTA_COLUMNS)
-            delta_whole(s, q, k, v, y, a->dim_k, &gates[t - first]);
+            (decays ? delta_whole_by_channel : delta_whole)(s, &in, v, y, a->dim_k);
         else
-            delta_part(s, q, k, v, y, a->dim_k, &gates[t - first], width);
+            delta_part(s, &in, v, y, a->dim_k, width);
         if (r->to[t] >= 0)
             memcpy(r->states + (size_t)r->to[t] * r->slot + (size_t)col * (size_t)a->dim_k, s, bytes);
     }
 }
 
-// Rows are taken in pieces whose gates fit the scratch. Between two pieces the state of a block waits in the scratch.
+// Rows are taken in pieces whose gates and decays fit the scratch. Between two pieces the state of a block waits in the
+// scratch.
 void ISA_FN(delta_rule)(const struct delta_args *a)
 {
-    enum { PIECE = 1024 };
+    enum { PIECE = 256 };
     const struct scan_rows *r = &a->rows;
     struct gate *gates = r->scratch;
-    float *state = (float *)(gates + PIECE);
+    float *state = (float *)(gates + PIECE), *decays = state + DELTA_DIM_MAX * DELTA_DIM_MAX;
     const size_t columns = (size_t)(a->col1 - a->col0), dim_k = (size_t)a->dim_k;
-    _Static_assert(sizeof(struct gate[PIECE]) + sizeof(float[DELTA_DIM_MAX][DELTA_DIM_MAX]) <= SCRATCH_BYTES,
-                   "gates and the state of a head fit a thread's scratch");
+    _Static_assert(sizeof(struct gate[PIECE]) + sizeof(float[DELTA_DIM_MAX + PIECE][DELTA_DIM_MAX]) <= SCRATCH_BYTES,
+                   "gates, decays and the state of a head fit a thread's scratch");
     if (r->from)
         memcpy(state, r->from + (size_t)a->col0 * dim_k, columns * dim_k * sizeof(float));
     else
         memset(state, 0, columns * dim_k * sizeof(float));
     for (int first = 0, n; first < r->n; first += n) {
         n = MIN(r->n - first, (int)PIECE);
-        for (int t = 0; t < n; t++)
+        for (int t = 0; t < n; t++) {
             gates[t] = gate_of(a, first + t);
+            if (a->by_channel)
+                decays_of(a, first + t, decays + (size_t)t * dim_k);
+        }
         for (int col = a->col0; col < a->col1; col += DELTA_COLUMNS)
-            delta_block(a, gates, first, n, col, state + (size_t)(col - a->col0) * dim_k);
+            delta_block(a, gates, a->by_channel ? decays : NULL, first, n, col,
+                        state + (size_t)(col - a->col0) * dim_k);
     }
 }
 

@@ -109,7 +109,7 @@ static void declare(struct ptx *p, const struct ptx_attend *a, const struct atte
         "    .reg .pred %has<$2>, %column_live<$4>;\n",
         s->heads, s->half, s->per_group, s->per_group * s->each, s->each);
     if (a->slopes)
-        PTX_FILL(p, "    .reg .f32 %slope<$0>, %away;\n", s->half);
+        PTX_FILL(p, "    .reg .f32 %slope<$0>, %away;\n    .reg .u32 %own;\n", s->half);
     PTX_FILL(p,
              "    .shared .align 16 .b8 query[$0];\n"
              "    .shared .align 16 .b8 weights[$1];\n"
@@ -209,9 +209,18 @@ static void begin_totals(struct ptx *p, const struct ptx_attend *a, const struct
         PTX_FILL(p, "    @%has$0 ld.global.f32 %ttop$0, [%at+$1];\n", i, 4 * i);
 }
 
-// Loads the slopes of the heads whose scores the thread gets. A head that does not exist takes that of the last one.
-static void load_slopes(struct ptx *p, const struct attend_shape *s)
+// Loads the slopes of the heads whose scores the thread gets. A head that does not exist takes that of the last one. %own is
+// the row's own position, from which distances are: with attention both ways it is not the last one that the row sees.
+static void load_slopes(struct ptx *p, const struct ptx_attend *a, const struct attend_shape *s)
 {
+    if (a->firsts)
+        PTX_FILL(p,
+                 PTX_ADDRESS("%at", "positions")
+                 "    mad.wide.u32 %at, %row, 4, %at;\n"
+                 "    ld.global.u32 %own, [%at+$0];\n",
+                 2 * a->firsts);
+    else
+        PTX_LINES(p, "    mov.u32 %own, %position;\n");
     for (uint32_t i = 0; i < s->half; i++)
         PTX_FILL(p,
                  "    mad.lo.u32 %i, %half, $1, $0;\n"
@@ -467,8 +476,11 @@ static void whole_scores(struct ptx *p, const struct ptx_attend *a, const struct
 {
     if (a->slopes)
         PTX_LINES(p, "    add.u32 %i, %base, %key;\n"
-                     "    sub.s32 %i, %i, %position;\n"
+                     "    sub.s32 %i, %i, %own;\n"
                      "    cvt.rn.f32.s32 %away, %i;\n");
+    if (a->slopes && a->firsts)
+        PTX_LINES(p, "    abs.f32 %away, %away;\n"
+                     "    neg.f32 %away, %away;\n");
     for (uint32_t i = 0; i < s->half; i++) {
         uint32_t second = MIN(i + s->half, s->heads - 1);
         PTX_FILL(p,
@@ -725,7 +737,7 @@ void attend_one_row(struct ptx *p, const struct ptx_attend *a, struct ptx_launch
     attend_find_splits(p, a);
     find_places(p, a, &s);
     if (a->slopes)
-        load_slopes(p, &s);
+        load_slopes(p, a, &s);
     load_queries(p, a, &s);
     begin_split(p, &s);
     begin_page(p, a, &s);

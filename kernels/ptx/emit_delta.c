@@ -28,6 +28,18 @@ static uint32_t row_width(const struct ptx_delta *d)
     return 2 * d->n_head_k * d->dim_k + d->n_head * d->dim_v;
 }
 
+// Bytes of what a row publishes: its key, its query and, where each channel has a decay of its own, these.
+static uint32_t published_bytes(const struct ptx_delta *d)
+{
+    return (d->by_channel ? 3 : 2) * key_bytes(d);
+}
+
+// Columns of the value from which decays are made.
+static uint32_t decay_width(const struct ptx_delta *d)
+{
+    return d->by_channel ? d->n_head * d->dim_k : d->n_head;
+}
+
 static void delta_head(struct ptx *p, const struct ptx_delta *d)
 {
     ptx_header(p, 63, 75);
@@ -41,22 +53,25 @@ static void delta_head(struct ptx *p, const struct ptx_delta *d)
              "    .param .u64 qkv,\n"
              "    .param .u64 alpha,\n"
              "    .param .u64 beta,\n"
-             "    .param .u64 rate,\n"
-             "    .param .u64 bias,\n"
-             "    .param .u64 y)\n"
-             ".maxntid 128, 1, 1\n"
-             "{\n"
-             PTX_ROW_REGS
-             "    .reg .pred %none, %inside, %more, %stores, %tail, %within<2>;\n"
-             "    .reg .u32 %thread, %head, %block, %key_head, %j, %g, %publish, %both, %mine, %i;\n"
-             "    .reg .s32 %mark, %slot;\n"
-             "    .reg .u64 %states, %pfrom, %pto, %px, %pk, %pv, %pa, %pb, %py, %at;\n"
-             "    .reg .f32 %rate, %bias, %k<2>, %q<2>, %v, %alpha, %beta, %soft, %decay, %t;\n",
+             "    .param .u64 rate,\n",
              d->node, d->n_head, d->dim_k, d->dim_v);
+    if (!d->by_channel)
+        PTX_LINES(p, "    .param .u64 bias,\n");
+    PTX_LINES(p, "    .param .u64 y)\n"
+                 ".maxntid 128, 1, 1\n"
+                 "{\n"
+                 PTX_ROW_REGS
+                 "    .reg .pred %none, %inside, %more, %stores, %tail, %within<2>;\n"
+                 "    .reg .u32 %thread, %head, %block, %key_head, %j, %g, %publish, %both, %mine, %i;\n"
+                 "    .reg .s32 %mark, %slot;\n"
+                 "    .reg .u64 %states, %pfrom, %pto, %px, %pk, %pv, %pa, %pb, %py, %at;\n"
+                 "    .reg .f32 %rate, %bias, %k<2>, %q<2>, %v, %alpha, %beta, %soft, %decay, %t;\n");
     PTX_FILL(p,
              "    .reg .f32 %sk<2>, %sq<2>, %kk, %qq, %of_k, %of_q, %other, %change, %key, %query, %s<$0>;\n"
              "    .shared .align 16 .b8 rows[$1];\n",
-             elements_of(d), 4 * key_bytes(d));
+             elements_of(d), 2 * published_bytes(d));
+    if (d->by_channel)
+        PTX_LINES(p, "    .reg .f32 %d<2>;\n");
 }
 
 // Sets the column, the lane's share of it, and the addresses of what the first row reads.
@@ -94,8 +109,7 @@ static void delta_addresses(struct ptx *p, const struct ptx_delta *d)
              4 * row_width(d), d->dim_v, 8 * keys, 4 * d->n_head * d->dim_v, d->dim_k, 4 * keys);
     PTX_FILL(p,
              PTX_ADDRESS("%pa", "alpha")
-             "    mad.wide.u32 %pa, %row, $0, %pa;\n"
-             "    mad.wide.u32 %pa, %head, 4, %pa;\n"
+             "    mad.wide.u32 %pa, %row, $2, %pa;\n"
              PTX_ADDRESS("%pb", "beta")
              "    mad.wide.u32 %pb, %row, $0, %pb;\n"
              "    mad.wide.u32 %pb, %head, 4, %pb;\n"
@@ -104,13 +118,20 @@ static void delta_addresses(struct ptx *p, const struct ptx_delta *d)
              PTX_ADDRESS("%at", "rate")
              "    mad.wide.u32 %at, %head, 4, %at;\n"
              "    ld.global.f32 %rate, [%at];\n"
-             PTX_ADDRESS("%at", "bias")
-             "    mad.wide.u32 %at, %head, 4, %at;\n"
-             "    ld.global.f32 %bias, [%at];\n"
              "    setp.lt.u32 %within0, %thread, $1;\n"
              "    add.u32 %i, %thread, 128;\n"
              "    setp.lt.u32 %within1, %i, $1;\n",
-             4 * d->n_head, d->dim_k);
+             4 * d->n_head, d->dim_k, 4 * decay_width(d));
+    if (d->by_channel)
+        PTX_FILL(p,
+                 "    mad.lo.u32 %i, %head, $0, %thread;\n"
+                 "    mad.wide.u32 %pa, %i, 4, %pa;\n",
+                 d->dim_k);
+    else
+        PTX_LINES(p, "    mad.wide.u32 %pa, %head, 4, %pa;\n"
+                     PTX_ADDRESS("%at", "bias")
+                     "    mad.wide.u32 %at, %head, 4, %at;\n"
+                     "    ld.global.f32 %bias, [%at];\n");
 }
 
 // Sets %at to the lane's first element of the column in the slot %slot, and %tail to whether its last one is in the
@@ -143,23 +164,52 @@ static void state_load(struct ptx *p, const struct ptx_delta *d)
     PTX_LINES(p, "FRESH:\n");
 }
 
-// Loads what a row needs from memory: %k and %q, of which each thread publishes one or two elements, %v, %alpha and
-// %beta. They are 0 beyond the head.
-//   when  string literal: the predicate of the loads and a space, or ""
-#define NO_VALUES                                                                                                      \
-    "    mov.f32 %k0, 0f00000000;\n"                                                                                   \
-    "    mov.f32 %q0, 0f00000000;\n"                                                                                   \
-    "    mov.f32 %k1, 0f00000000;\n"                                                                                   \
-    "    mov.f32 %q1, 0f00000000;\n"                                                                                   \
-    "    mov.f32 %v, 0f00000000;\n"
-#define LOAD_VALUES                                                                                                    \
-    "    @%within0 ld.global.f32 %q0, [%px];\n"                                                                        \
-    "    @%within0 ld.global.f32 %k0, [%pk];\n"                                                                        \
-    "    @%within1 ld.global.f32 %q1, [%px+512];\n"                                                                    \
-    "    @%within1 ld.global.f32 %k1, [%pk+512];\n"                                                                    \
-    "    @%inside ld.global.f32 %v, [%pv];\n"                                                                          \
-    "    ld.global.f32 %alpha, [%pa];\n"                                                                               \
-    "    ld.global.f32 %beta, [%pb];\n"
+static void no_values(struct ptx *p, const struct ptx_delta *d)
+{
+    PTX_LINES(p, "    mov.f32 %k0, 0f00000000;\n"
+                 "    mov.f32 %q0, 0f00000000;\n"
+                 "    mov.f32 %k1, 0f00000000;\n"
+                 "    mov.f32 %q1, 0f00000000;\n"
+                 "    mov.f32 %v, 0f00000000;\n");
+    if (d->by_channel)
+        PTX_LINES(p, "    mov.f32 %d0, 0f00000000;\n"
+                     "    mov.f32 %d1, 0f00000000;\n");
+}
+
+// Loads what a row needs from memory: %k and %q, of which each thread publishes one or two elements, %v, %beta, and %alpha
+// or the steps %d of as many channels. They are 0 beyond the head.
+static void load_values(struct ptx *p, const struct ptx_delta *d)
+{
+    PTX_LINES(p, "    @%within0 ld.global.f32 %q0, [%px];\n"
+                 "    @%within0 ld.global.f32 %k0, [%pk];\n"
+                 "    @%within1 ld.global.f32 %q1, [%px+512];\n"
+                 "    @%within1 ld.global.f32 %k1, [%pk+512];\n"
+                 "    @%inside ld.global.f32 %v, [%pv];\n");
+    if (d->by_channel)
+        PTX_LINES(p, "    @%within0 ld.global.f32 %d0, [%pa];\n"
+                     "    @%within1 ld.global.f32 %d1, [%pa+512];\n");
+    else
+        PTX_LINES(p, "    ld.global.f32 %alpha, [%pa];\n");
+    PTX_LINES(p, "    ld.global.f32 %beta, [%pb];\n");
+}
+
+// %d<i> = e^(rate * %d<i>) of the thread's channels, stored behind the key and the query; 1 beyond the head.
+static void publish_decays(struct ptx *p, const struct ptx_delta *d)
+{
+    for (uint32_t i = 0; i < 2; i++)
+        PTX_FILL(p,
+                 "    mul.rn.f32 %d$0, %d$0, %rate;\n"
+                 "    mul.rn.f32 %d$0, %d$0, 0f$x1;\n"
+                 "    ex2.approx.ftz.f32 %d$0, %d$0;\n"
+                 "    setp.lt.u32 %more, %thread, $2;\n"
+                 "    @%more st.shared.f32 [%i+$3], %d$0;\n"
+                 "    mov.f32 %d$0, 0f00000000;\n",
+                 i, ptx_float_bits((float)LOG2_E),
+                 i == 0                           ? key_bytes(d) / 4
+                 : key_bytes(d) / 4 > SCAN_THREADS ? key_bytes(d) / 4 - SCAN_THREADS
+                                                   : 0,
+                 2 * key_bytes(d) + 512 * i);
+}
 
 // Stores the thread's elements of the key and the query in the buffer at %publish, and sets %mine to the lane's elements
 // there. The buffers take turns. Threads beyond the padded key have nothing to store.
@@ -172,34 +222,39 @@ static void publish(struct ptx *p, const struct ptx_delta *d)
              "    @%more st.shared.f32 [%i+$1], %q0;\n"
              "    setp.lt.u32 %more, %thread, $2;\n"
              "    @%more st.shared.f32 [%i+512], %k1;\n"
-             "    @%more st.shared.f32 [%i+$3], %q1;\n"
-             "    mad.lo.u32 %mine, %g, 4, %publish;\n"
-             "    bar.sync 0;\n",
+             "    @%more st.shared.f32 [%i+$3], %q1;\n",
              key_bytes(d) / 4, key_bytes(d), key_bytes(d) / 4 > SCAN_THREADS ? key_bytes(d) / 4 - SCAN_THREADS : 0,
              key_bytes(d) + 512);
+    if (d->by_channel)
+        publish_decays(p, d);
+    PTX_LINES(p, "    mad.lo.u32 %mine, %g, 4, %publish;\n"
+                 "    bar.sync 0;\n");
 }
 
-// %decay = e^(rate * log(1 + e^(alpha + bias))), %beta = 1 / (1 + e^-beta).
-static void gates(struct ptx *p)
+// %decay = e^(rate * log(1 + e^(alpha + bias))), unless channels have their own; %beta = 1 / (1 + e^-beta).
+static void gates(struct ptx *p, const struct ptx_delta *d)
 {
+    if (!d->by_channel)
+        PTX_FILL(p,
+                 "    add.rn.f32 %alpha, %alpha, %bias;\n"
+                 "    abs.f32 %t, %alpha;\n"
+                 "    mul.rn.f32 %t, %t, 0f$x0;\n"
+                 "    ex2.approx.ftz.f32 %t, %t;\n"
+                 "    add.rn.f32 %t, %t, 0f3F800000;\n"
+                 "    lg2.approx.ftz.f32 %t, %t;\n"
+                 "    mul.rn.f32 %t, %t, 0f$x1;\n"
+                 "    max.f32 %soft, %alpha, 0f00000000;\n"
+                 "    add.rn.f32 %soft, %soft, %t;\n"
+                 "    mul.rn.f32 %decay, %rate, %soft;\n"
+                 "    mul.rn.f32 %decay, %decay, 0f$x2;\n"
+                 "    ex2.approx.ftz.f32 %decay, %decay;\n",
+                 ptx_float_bits((float)-LOG2_E), ptx_float_bits((float)M_LN2), ptx_float_bits((float)LOG2_E));
     PTX_FILL(p,
-             "    add.rn.f32 %alpha, %alpha, %bias;\n"
-             "    abs.f32 %t, %alpha;\n"
-             "    mul.rn.f32 %t, %t, 0f$x0;\n"
-             "    ex2.approx.ftz.f32 %t, %t;\n"
-             "    add.rn.f32 %t, %t, 0f3F800000;\n"
-             "    lg2.approx.ftz.f32 %t, %t;\n"
-             "    mul.rn.f32 %t, %t, 0f$x1;\n"
-             "    max.f32 %soft, %alpha, 0f00000000;\n"
-             "    add.rn.f32 %soft, %soft, %t;\n"
-             "    mul.rn.f32 %decay, %rate, %soft;\n"
-             "    mul.rn.f32 %decay, %decay, 0f$x2;\n"
-             "    ex2.approx.ftz.f32 %decay, %decay;\n"
              "    mul.rn.f32 %t, %beta, 0f$x0;\n"
              "    ex2.approx.ftz.f32 %t, %t;\n"
              "    add.rn.f32 %t, %t, 0f3F800000;\n"
              "    rcp.rn.f32 %beta, %t;\n",
-             ptx_float_bits((float)-LOG2_E), ptx_float_bits((float)M_LN2), ptx_float_bits((float)LOG2_E));
+             ptx_float_bits((float)-LOG2_E));
 }
 
 // The sums of S k, k k and q q over the column, and from them %change, the factor of the key in the new state.
@@ -209,14 +264,20 @@ static void look_up(struct ptx *p, const struct ptx_delta *d)
                  "    mov.f32 %sk1, 0f00000000;\n"
                  "    mov.f32 %kk, 0f00000000;\n"
                  "    mov.f32 %qq, 0f00000000;\n");
-    for (uint32_t m = 0; m < elements_of(d); m++)
+    for (uint32_t m = 0; m < elements_of(d); m++) {
         PTX_FILL(p,
                  "    ld.shared.f32 %key, [%mine+$0];\n"
                  "    ld.shared.f32 %query, [%mine+$1];\n"
-                 "    fma.rn.f32 %sk$2, %s$3, %key, %sk$2;\n"
                  "    fma.rn.f32 %kk, %key, %key, %kk;\n"
                  "    fma.rn.f32 %qq, %query, %query, %qq;\n",
-                 4 * LANES_A_COLUMN * m, 4 * LANES_A_COLUMN * m + key_bytes(d), m % 2, m);
+                 4 * LANES_A_COLUMN * m, 4 * LANES_A_COLUMN * m + key_bytes(d));
+        if (d->by_channel)
+            PTX_FILL(p,
+                     "    ld.shared.f32 %decay, [%mine+$0];\n"
+                     "    mul.rn.f32 %key, %key, %decay;\n",
+                     4 * LANES_A_COLUMN * m + 2 * key_bytes(d));
+        PTX_FILL(p, "    fma.rn.f32 %sk$0, %s$1, %key, %sk$0;\n", m % 2, m);
+    }
     PTX_FILL(p,
              "    add.rn.f32 %sk0, %sk0, %sk1;\n"
              ADD_LANES("%sk0") ADD_LANES("%kk") ADD_LANES("%qq")
@@ -226,13 +287,16 @@ static void look_up(struct ptx *p, const struct ptx_delta *d)
              "    sqrt.rn.f32 %of_q, %qq;\n"
              "    max.f32 %of_q, %of_q, 0f$x0;\n"
              "    rcp.rn.f32 %of_q, %of_q;\n"
-             "    mul.rn.f32 %of_q, %of_q, 0f$x1;\n"
-             "    mul.rn.f32 %t, %of_k, %decay;\n"
-             "    mul.rn.f32 %sk0, %sk0, %t;\n"
-             "    sub.rn.f32 %change, %old, %sk0;\n"
-             "    mul.rn.f32 %t, %gate, %of_k;\n"
-             "    mul.rn.f32 %change, %change, %t;\n",
+             "    mul.rn.f32 %of_q, %of_q, 0f$x1;\n",
              ptx_float_bits(d->eps), ptx_float_bits((float)(1 / sqrt(d->dim_k))));
+    if (d->by_channel)
+        PTX_LINES(p, "    mul.rn.f32 %sk0, %sk0, %of_k;\n");
+    else
+        PTX_LINES(p, "    mul.rn.f32 %t, %of_k, %decay;\n"
+                     "    mul.rn.f32 %sk0, %sk0, %t;\n");
+    PTX_LINES(p, "    sub.rn.f32 %change, %old, %sk0;\n"
+                 "    mul.rn.f32 %t, %gate, %of_k;\n"
+                 "    mul.rn.f32 %change, %change, %t;\n");
 }
 
 // S = decay S + k change^T, and the product of the new column with the query.
@@ -240,14 +304,19 @@ static void change_state(struct ptx *p, const struct ptx_delta *d)
 {
     PTX_LINES(p, "    mov.f32 %sq0, 0f00000000;\n"
                  "    mov.f32 %sq1, 0f00000000;\n");
-    for (uint32_t m = 0; m < elements_of(d); m++)
+    for (uint32_t m = 0; m < elements_of(d); m++) {
         PTX_FILL(p,
                  "    ld.shared.f32 %key, [%mine+$0];\n"
-                 "    ld.shared.f32 %query, [%mine+$1];\n"
-                 "    mul.rn.f32 %s$3, %s$3, %decay;\n"
-                 "    fma.rn.f32 %s$3, %key, %change, %s$3;\n"
-                 "    fma.rn.f32 %sq$2, %s$3, %query, %sq$2;\n",
-                 4 * LANES_A_COLUMN * m, 4 * LANES_A_COLUMN * m + key_bytes(d), m % 2, m);
+                 "    ld.shared.f32 %query, [%mine+$1];\n",
+                 4 * LANES_A_COLUMN * m, 4 * LANES_A_COLUMN * m + key_bytes(d));
+        if (d->by_channel)
+            PTX_FILL(p, "    ld.shared.f32 %decay, [%mine+$0];\n", 4 * LANES_A_COLUMN * m + 2 * key_bytes(d));
+        PTX_FILL(p,
+                 "    mul.rn.f32 %s$1, %s$1, %decay;\n"
+                 "    fma.rn.f32 %s$1, %key, %change, %s$1;\n"
+                 "    fma.rn.f32 %sq$0, %s$1, %query, %sq$0;\n",
+                 m % 2, m);
+    }
     PTX_LINES(p, "    add.rn.f32 %sq0, %sq0, %sq1;\n" ADD_LANES("%sq0")
                  "    mul.rn.f32 %sq0, %sq0, %of_q;\n"
                  "    @%stores st.global.f32 [%py], %sq0;\n");
@@ -276,7 +345,7 @@ static void next_row(struct ptx *p, const struct ptx_delta *d)
              "    add.u64 %px, %px, $0;\n"
              "    add.u64 %pk, %pk, $0;\n"
              "    add.u64 %pv, %pv, $0;\n"
-             "    add.u64 %pa, %pa, $1;\n"
+             "    add.u64 %pa, %pa, $3;\n"
              "    add.u64 %pb, %pb, $1;\n"
              "    mov.f32 %old, %v;\n"
              "    mov.f32 %gate, %beta;\n"
@@ -285,9 +354,10 @@ static void next_row(struct ptx *p, const struct ptx_delta *d)
              "    add.u64 %pfrom, %pfrom, 4;\n"
              "    ld.global.s32 %mark, [%pfrom];\n"
              "    setp.eq.s32 %goes, %mark, $2;\n"
-             "    @!%goes bra LAST;\n" LOAD_VALUES
-             "LAST:\n",
-             4 * row_width(d), 4 * d->n_head, (uint32_t)PTX_STATE_GOES_ON);
+             "    @!%goes bra LAST;\n",
+             4 * row_width(d), 4 * d->n_head, (uint32_t)PTX_STATE_GOES_ON, 4 * decay_width(d));
+    load_values(p, d);
+    PTX_LINES(p, "LAST:\n");
 }
 
 static int check_delta(const struct ptx_delta *d, struct error *err)
@@ -315,15 +385,16 @@ int ptx_emit_delta(struct ptx *p, const struct ptx_delta *d, struct ptx_launch *
     delta_addresses(p, d);
     state_load(p, d);
     // The addresses of the two buffers have the sum %both, so that each is %both minus the other.
+    no_values(p, d);
+    load_values(p, d);
     PTX_FILL(p,
-             NO_VALUES LOAD_VALUES
              "    mov.u32 %publish, rows;\n"
              "    add.u32 %both, %publish, %publish;\n"
              "    add.u32 %both, %both, $0;\n"
              "ROW:\n",
-             2 * key_bytes(d));
+             published_bytes(d));
     publish(p, d);
-    gates(p);
+    gates(p, d);
     next_row(p, d);
     look_up(p, d);
     change_state(p, d);

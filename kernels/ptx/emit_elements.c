@@ -131,6 +131,30 @@ static void gelu_erf(struct ptx *p, uint32_t i)
              ptx_float_bits(-0.284496736f), ptx_float_bits(0.254829592f));
 }
 
+// max(x, 0) + ln(1 + u) with u = e^-|x|: with z = u / (2 + u), which is at most 1/3, ln(1 + u) is 2 (z + z^3/3 + ..). %u is
+// z^2, %s the series. Unlike max, selp keeps a NaN.
+static void softplus(struct ptx *p, uint32_t i)
+{
+    static const float terms[] = {2.0f / 13, 2.0f / 11, 2.0f / 9, 2.0f / 7, 2.0f / 5, 2.0f / 3, 2.0f};
+    PTX_FILL(p,
+             "    abs.f32 %u, %a$0;\n"
+             "    mul.rn.f32 %u, %u, 0f$x1;\n"
+             "    ex2.approx.ftz.f32 %u, %u;\n"
+             "    add.rn.f32 %t, %u, 0f40000000;\n"
+             "    rcp.rn.f32 %t, %t;\n"
+             "    mul.rn.f32 %t, %t, %u;\n"
+             "    mul.rn.f32 %u, %t, %t;\n"
+             "    mov.f32 %s, 0f$x2;\n",
+             i, ptx_float_bits((float)-LOG2_E), ptx_float_bits(2.0f / 15));
+    for (uint32_t k = 0; k < COUNT_OF(terms); k++)
+        PTX_FILL(p, "    fma.rn.f32 %s, %s, %u, 0f$x0;\n", ptx_float_bits(terms[k]));
+    PTX_FILL(p,
+             "    setp.lt.f32 %less, %a$0, 0f00000000;\n"
+             "    selp.f32 %a$0, 0f00000000, %a$0, %less;\n"
+             "    fma.rn.f32 %a$0, %s, %t, %a$0;\n",
+             i);
+}
+
 static void act(struct ptx *p, enum act_kind kind, uint32_t i)
 {
     switch (kind) {
@@ -165,6 +189,9 @@ static void act(struct ptx *p, enum act_kind kind, uint32_t i)
     case ACT_SIGMOID:
         sigmoid(p, i);
         PTX_FILL(p, "    mov.f32 %a$0, %t;\n", i);
+        break;
+    case ACT_SOFTPLUS:
+        softplus(p, i);
         break;
     case ACT_SWIGLU_CLAMPED:
         break; // it has two sources
@@ -267,14 +294,10 @@ static const char *const element_entry[] = {
 
 static void element_head(struct ptx *p, const struct ptx_elements *e)
 {
-    static const char *const said[] = {[ACT_NONE] = "none",
-                                       [ACT_SILU] = "silu",
-                                       [ACT_GELU_TANH] = "gelu by tanh",
-                                       [ACT_GELU_ERF] = "gelu",
-                                       [ACT_RELU] = "relu",
-                                       [ACT_RELU2] = "relu squared",
-                                       [ACT_SIGMOID] = "sigmoid",
-                                       [ACT_SWIGLU_CLAMPED] = "clamped swiglu"};
+    static const char *const said[] = {
+        [ACT_NONE] = "none",       [ACT_SILU] = "silu",         [ACT_GELU_TANH] = "gelu by tanh",
+        [ACT_GELU_ERF] = "gelu",   [ACT_RELU] = "relu",         [ACT_RELU2] = "relu squared",
+        [ACT_SIGMOID] = "sigmoid", [ACT_SOFTPLUS] = "softplus", [ACT_SWIGLU_CLAMPED] = "clamped swiglu"};
     bool acts = e->op == PTX_ACT || e->op == PTX_GLU;
     ptx_header(p, 63, 75);
     PTX_FILL(p, "\n// node $0: rows of $1, f32, element by element", e->node, e->width);
@@ -326,11 +349,27 @@ void ptx_element(struct ptx *p, const struct ptx_elements *e, uint32_t i)
     }
 }
 
+// Loads the number that the thread's columns share to %a0 .. .
+static void load_shared(struct ptx *p, const struct ptx_elements *e, uint32_t vector)
+{
+    PTX_FILL(p,
+             PTX_ADDRESS("%from", "a")
+             "    mad.wide.u32 %from, %row, $0, %from;\n"
+             "    div.u32 %chunk, %i, $1;\n"
+             "    mad.wide.u32 %from, %chunk, 4, %from;\n"
+             "    ld.global.f32 %a0, [%from];\n",
+             4 * (e->width / e->a_share), e->a_share);
+    for (uint32_t i = 1; i < vector; i++)
+        PTX_FILL(p, "    mov.f32 %a$0, %a0;\n", i);
+}
+
 int ptx_emit_elements(struct ptx *p, const struct ptx_elements *e, struct ptx_launch *launch, struct error *err)
 {
     bool two = e->op == PTX_ADD || e->op == PTX_GLU;
     uint32_t b_width = e->b_width ? e->b_width : e->width;
-    uint32_t vector = e->b_loose || b_width % 4 ? 1 : vector_of(e->width);
+    uint32_t vector = e->b_loose || b_width % 4 || e->a_share % 4 ? 1 : vector_of(e->width);
+    if (e->a_share && e->width % e->a_share)
+        return fail(err, E_GPU, "%s: %u columns in heads of %u", element_entry[e->op], e->width, e->a_share);
     if (ptx_check_width(element_entry[e->op], e->width, err) || ptx_check_width(element_entry[e->op], b_width, err))
         return -1;
     if (e->op == PTX_ACT && e->act == ACT_SWIGLU_CLAMPED)
@@ -339,8 +378,13 @@ int ptx_emit_elements(struct ptx *p, const struct ptx_elements *e, struct ptx_la
         return fail(err, E_GPU, "%s: a factor of %g", element_entry[e->op], (double)e->factor);
     element_head(p, e);
     place(p, ptx_count_at(e->rows), e->width, vector);
-    PTX_LINES(p, PTX_ELEMENT_REGS PTX_ADDRESS("%from", "a") "    add.u64 %from, %from, %at;\n");
-    load(p, vector, 'a');
+    PTX_LINES(p, PTX_ELEMENT_REGS);
+    if (e->a_share) {
+        load_shared(p, e, vector);
+    } else {
+        PTX_LINES(p, PTX_ADDRESS("%from", "a") "    add.u64 %from, %from, %at;\n");
+        load(p, vector, 'a');
+    }
     if (two) {
         if (e->b_one_row)
             PTX_LINES(p, PTX_ADDRESS("%from", "b") "    add.u64 %from, %from, %column;\n");

@@ -37,6 +37,7 @@ struct ptx_elements {
     enum ptx_element op;
     enum act_kind act;         // of ACT and GLU
     float factor;              // of SCALE, SOFTCAP and CLAMP
+    uint32_t a_share;          // of GLU: so many neighbouring columns have one number of a; 0: each has its own
     uint32_t b_width;          // columns from row to row of b; 0: width
     bool b_loose;              // the address of b is a multiple of 4 bytes, not of 16
     bool b_one_row;            // b is one row, which belongs to all rows of a
@@ -135,11 +136,11 @@ struct ptx_attend {
     float scale, softcap; // softcap 0: none
     uint32_t window;      // a row sees positions at a distance below this; 0: all positions
     bool chunked;         // it sees those from the last multiple of the window on
-    // Attention both ways, in the form ROWS: `positions` are the last positions that rows see, and so many bytes behind
-    // each stands the first one. 0: a row sees what is before it.
+    // Attention both ways, in the form ROWS: `positions` are the last positions that rows see, so many bytes behind each
+    // stands the first one, and twice as many behind it the row's own. 0: a row sees what is before it.
     uint32_t firsts;
     bool sinks;  // each head has one more score, f32 [heads], whose value is 0
-    bool slopes; // slope * (j - position) is added to the score of position j, f32 [heads]; floats only
+    bool slopes; // -slope * |j - position| is added to the score of position j, f32 [heads]; floats only
     enum ptx_attend_form form;
     // The most parts into which a row's positions are divided (one more with a window): a power of two, equal in all
     // forms; see ptx_attend_splits.
@@ -239,6 +240,8 @@ int ptx_emit_conv(struct ptx *p, const struct ptx_conv *c, struct ptx_launch *la
 struct ptx_delta {
     uint32_t node, n_head_k, n_head, dim_k, dim_v;
     bool grouped;
+    bool
+        by_channel; // alpha has the steps of n_head * dim_k columns, see graph_channel_delta_rule, and there is no bias
     float eps;
     struct ptx_state state;
 };

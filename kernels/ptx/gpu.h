@@ -297,8 +297,9 @@ struct plan {
     struct node_time *times, *taken;
     int repeats; // runs of each launch, with `profile`
     int max_rows[ROWS_KINDS];
-    int window;  // of the layers with a window, in a graph with attention both ways; 0: there are none
-    int variant; // of the list of one row: below GPU_STEP_VARIANTS, or the last one of each kernel
+    bool reads_zeros; // a table is read at row 0 for every token, for which a step has a zero for each
+    int window;       // of the layers with a window, in a graph with attention both ways; 0: there are none
+    int variant;      // of the list of one row: below GPU_STEP_VARIANTS, or the last one of each kernel
 };
 
 int gpu_compile(struct machine *m, const struct graph *g, const struct compile_options *o, struct plan **out,

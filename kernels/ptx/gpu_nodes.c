@@ -95,6 +95,7 @@ static int do_embed(struct plan *p, struct tensor *n, struct error *err)
     if (!l || gpu_add_tiles(p, l, w, err) || gpu_add_kernel(p, l, &s, 1, err))
         return -1;
     l->rows_in_y = true;
+    p->reads_zeros = p->reads_zeros || n->p.embed.input == INPUT_ZERO;
     static const enum gpu_arg_kind ids[] = {ARG_TOKENS, ARG_POSITIONS, ARG_ZEROS};
     gpu_add_arg(l, ids[n->p.embed.input], 0);
     add_value(p, l, n);
@@ -257,8 +258,6 @@ static int attend_rows(struct plan *p, struct tensor *n, struct gpu_spec *s, int
 // first alone.
 static int do_attention(struct plan *p, struct tensor *n, struct error *err)
 {
-    if (n->p.attn.both_ways && n->w[1])
-        return fail(err, E_GPU, "%s: slopes by distance in attention both ways are computed on the CPU alone", n->name);
     int layer = n->p.attn.layer, rows = p->list == &p->lists[GPU_ONE_ROW] ? 1 : p->max_rows[n->rows];
     struct gpu_spec s = {.kind = GPU_ATTEND};
     s.attend = (struct ptx_attend){.rows = n->rows,
@@ -345,6 +344,24 @@ static int do_gain(struct plan *p, struct tensor *n, struct error *err)
     add_value(p, l, n->src[0]);
     if (gpu_add_floats(p, l, n->w[0]->data, n->width, err))
         return -1;
+    add_value(p, l, n);
+    return 0;
+}
+
+// The product of heads with a gate each.
+static int do_head_glu(struct plan *p, struct tensor *n, struct error *err)
+{
+    struct gpu_spec s = {.kind = GPU_ELEMENTS};
+    s.elements = (struct ptx_elements){.rows = n->rows,
+                                       .width = (uint32_t)n->width,
+                                       .op = PTX_GLU,
+                                       .act = n->p.act.kind,
+                                       .a_share = (uint32_t)(n->width / n->src[0]->width)};
+    struct gpu_launch *l = begin(p, n, err);
+    if (!l || gpu_add_kernel(p, l, &s, 1, err))
+        return -1;
+    add_value(p, l, n->src[0]);
+    add_value(p, l, n->src[1]);
     add_value(p, l, n);
     return 0;
 }
@@ -495,6 +512,7 @@ static int do_delta_rule(struct plan *p, struct tensor *n, struct error *err)
                                  .dim_k = (uint32_t)n->p.delta.dim_k,
                                  .dim_v = (uint32_t)n->p.delta.dim_v,
                                  .grouped = n->p.delta.grouped,
+                                 .by_channel = n->p.delta.by_channel,
                                  .eps = n->p.delta.eps,
                                  .state = state_of(p, n->p.delta.state)};
     struct gpu_launch *l = begin(p, n, err);
@@ -505,7 +523,7 @@ static int do_delta_rule(struct plan *p, struct tensor *n, struct error *err)
     for (int i = 0; i < 3; i++)
         add_value(p, l, n->src[i]);
     for (int i = 0; i < 2; i++)
-        if (gpu_add_floats(p, l, n->w[i]->data, n->p.delta.n_head, err))
+        if (n->w[i] && gpu_add_floats(p, l, n->w[i]->data, n->p.delta.n_head, err))
             return -1;
     add_value(p, l, n);
     return 0;
@@ -735,6 +753,7 @@ int gpu_node(struct plan *p, struct tensor *n, struct error *err)
         [OP_CLAMP] = do_elements,
         [OP_XIELU] = do_elements,
         [OP_GAIN] = do_gain,
+        [OP_HEAD_GLU] = do_head_glu,
         [OP_ROUTE] = do_route,
         [OP_EXPERT_MATMUL] = do_matmul,
         [OP_EXPERT_COMBINE] = do_combine,

@@ -165,7 +165,7 @@ static int lay_out(struct plan *p, struct error *err)
 static int make_block(struct plan *p, struct error *err)
 {
     size_t rows = (size_t)p->max_rows[ROWS_TOKENS];
-    const size_t arrays = p->graph->both_ways ? 5 + 4 : 5;
+    const size_t arrays = p->graph->both_ways ? 5 + 6 : 5;
     p->block_bytes = sizeof(struct ptx_step) + 4 * (arrays * rows + (size_t)p->max_rows[ROWS_OUTPUTS] + PAGES_AT_FIRST);
     p->tables = ARENA_ARRAY(&p->arena, int32_t, rows);
     if (!p->tables)

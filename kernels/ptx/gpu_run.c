@@ -30,13 +30,13 @@ static struct layout layout_of(const struct plan *p, const int rows[ROWS_KINDS])
     l.state_from = l.tables + n;
     l.state_to = l.state_from + n;
     l.outputs = l.state_to + n;
-    // With attention both ways: the last positions that rows see, the first ones, and the same through the window, each as
-    // far behind the other as the kernels know it (ptx_attend.firsts).
+    // With attention both ways: the last positions that rows see, the first ones, their own, and the same three through the
+    // window, each as far behind the other as the kernels know it (ptx_attend.firsts).
     const size_t seen = p->graph->both_ways ? 4 * (size_t)p->max_rows[ROWS_TOKENS] : 0;
     l.last = l.outputs + 4 * (size_t)rows[ROWS_OUTPUTS];
     l.zeros = l.last + seen;
-    l.last_near = l.zeros + seen;
-    l.pages = l.last_near + 2 * seen;
+    l.last_near = l.zeros + MAX(2 * seen, p->reads_zeros ? 4 * (size_t)p->max_rows[ROWS_TOKENS] : 0);
+    l.pages = l.last_near + 3 * seen;
     return l;
 }
 
@@ -119,8 +119,9 @@ static void put_seen(const struct plan *p, const struct step *s, uint8_t *to)
         end = step_begins(s, row) ? step_end(s, row) : end;
         struct seen_positions near = attention_sees(s->positions[row], end, p->window, false, true);
         last[row] = end - 1;
-        last[2 * n + row] = near.hi - 1;
-        last[3 * n + row] = near.lo;
+        last[3 * n + row] = near.hi - 1;
+        last[4 * n + row] = near.lo;
+        last[2 * n + row] = last[5 * n + row] = s->positions[row];
     }
 }
 

@@ -66,8 +66,10 @@ static struct parts project(struct build *b, struct tensor *x, const struct late
     y.q_rot = graph_slice(b->g, "attn_q_rot", q, a->dim_k, rest, a->dim_rot);
     y.k_rot = graph_slice(b->g, "attn_k_rot", kv, wide, a->rank_kv, a->dim_rot);
     y.latent = graph_slice(b->g, "attn_latent", kv, wide, 0, a->rank_kv);
-    y.q_rot = graph_rope(b->g, "attn_q_rope", y.q_rot, a->angles, a->dim_rot, a->layout);
-    y.k_rot = graph_rope(b->g, "attn_k_rope", y.k_rot, a->angles, a->dim_rot, a->layout);
+    if (a->angles) {
+        y.q_rot = graph_rope(b->g, "attn_q_rope", y.q_rot, a->angles, a->dim_rot, a->layout);
+        y.k_rot = graph_rope(b->g, "attn_k_rope", y.k_rot, a->angles, a->dim_rot, a->layout);
+    }
     y.latent = build_norm(b, "attn_kv_a_norm", y.latent);
     return y;
 }

@@ -15,7 +15,7 @@ struct latent_attention {
     int rank_q, rank_kv;       // columns of the latents of queries (0: they have none) and of keys and values
     int dim_k, dim_v, dim_rot; // columns of a head's keys, of which the last dim_rot rotate, and of its values
     bool absorbed;             // the latent is cached
-    struct tensor *angles;     // of the columns that rotate
+    struct tensor *angles;     // of the columns that rotate; NULL: none do, in families where this is so
     struct tensor *growth;     // a table that turns by no angle, with the growth of queries by position; NULL: none
     enum rope_layout layout;   // preset to ROPE_NORM
     float scale;               // of the scores

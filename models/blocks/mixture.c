@@ -1,5 +1,6 @@
 // The keys of experts, and the products with them in straight lines.
 #include "models/blocks/mixture.h"
+#include "models/blocks/feed_forward.h"
 
 enum { EXPERTS_MAX = 1 << 14, WIDTH_MAX = 1 << 24 };
 
@@ -114,8 +115,8 @@ static struct tensor *outputs(struct build *b, struct tensor *x, const struct ex
     if (!n_ff)
         hparam_refuse(&b->h, "feed_forward_length", "layer %d has none", b->layer);
     const struct gate_up in = gate_and_up(b, x, n_ff, e, route);
-    struct tensor *y = graph_glu(b->g, "ffn_glu_exps", in.gate, in.up, act);  // (n, n_used * n_ff)
-    return project_experts(b, "ffn_down_exps", y, n_ff, b->n_embd, e, route); // (n, n_used * n_embd)
+    struct tensor *y = gated_unit(b, "ffn_glu_exps", in.gate, in.up, act, e->limit); // (n, n_used * n_ff)
+    return project_experts(b, "ffn_down_exps", y, n_ff, b->n_embd, e, route);        // (n, n_used * n_embd)
 }
 
 struct tensor *mixture(struct build *b, struct tensor *x, const struct experts *e, enum act_kind act)
@@ -138,18 +139,24 @@ struct tensor *mixture_weighed_before(struct build *b, struct tensor *x, const s
 }
 
 // The output of an expert that all rows use: (n, n_embd).
-static struct tensor *shared_output(struct build *b, struct tensor *x, int n_ff, enum act_kind act, enum scaled scaled)
+static struct tensor *shared_output(struct build *b, struct tensor *x, int n_ff, enum act_kind act, enum scaled scaled,
+                                    float limit)
 {
     struct tensor *up = build_project(b, "ffn_up_shexp", x, n_ff, scaled);     // (n, n_ff)
     struct tensor *gate = build_project(b, "ffn_gate_shexp", x, n_ff, scaled); // (n, n_ff)
-    struct tensor *s = graph_glu(b->g, "ffn_glu_shexp", gate, up, act);        // (n, n_ff)
+    struct tensor *s = gated_unit(b, "ffn_glu_shexp", gate, up, act, limit);   // (n, n_ff)
     return build_project(b, "ffn_down_shexp", s, b->n_embd, scaled);           // (n, n_embd)
 }
 
 struct tensor *shared_expert(struct build *b, struct tensor *x, struct tensor *y, int n_ff, enum act_kind act,
                              enum scaled scaled)
 {
-    return graph_add(b->g, "ffn_shared", y, shared_output(b, x, n_ff, act, scaled)); // (n, n_embd)
+    return graph_add(b->g, "ffn_shared", y, shared_output(b, x, n_ff, act, scaled, 0)); // (n, n_embd)
+}
+
+struct tensor *shared_expert_within(struct build *b, struct tensor *x, struct tensor *y, int n_ff, float limit)
+{
+    return graph_add(b->g, "ffn_shared", y, shared_output(b, x, n_ff, ACT_SILU, SCALED_NOT, limit)); // (n, n_embd)
 }
 
 // The gate is a route to the one expert that there is, and its weight is the sigmoid.
@@ -161,8 +168,8 @@ struct tensor *gated_shared_expert(struct build *b, struct tensor *x, struct ten
     struct tensor *logit = build_project_by(b, "ffn_gate_inp_shexp", x, &gate);        // (n, 1)
     struct tensor *route = graph_route(b->g, "ffn_route_shexp", logit, NULL, sigmoid); // (n, 2)
     struct tensor *s =
-        graph_expert_combine(b->g, "ffn_gated", shared_output(b, x, n_ff, act, scaled), route); // (n, n_embd)
-    return graph_add(b->g, "ffn_shared", y, s);                                                 // (n, n_embd)
+        graph_expert_combine(b->g, "ffn_gated", shared_output(b, x, n_ff, act, scaled, 0), route); // (n, n_embd)
+    return graph_add(b->g, "ffn_shared", y, s);                                                    // (n, n_embd)
 }
 
 struct tensor *mixture_plain(struct build *b, struct tensor *seen, struct tensor *x, const struct experts *e,

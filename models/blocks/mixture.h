@@ -12,6 +12,7 @@ struct experts {
     float scale;               // of the weights of the chosen experts
     bool unscaled;             // the scales of the matrices are ignored
     int n_group, n_group_used; // experts are chosen from the best groups; 0: there are no groups
+    float limit;               // of the factors of the gated units, see gated_unit; 0: there is none
     bool chosen_by_bias;       // exp_probs_b, if the file has it, is added for the choice
 };
 
@@ -38,6 +39,9 @@ struct tensor *mixture_chosen_by(struct build *b, struct tensor *seen, struct te
 // y, the output of the mixture, plus that of an expert of n_ff columns that all rows use: (n, n_embd).
 struct tensor *shared_expert(struct build *b, struct tensor *x, struct tensor *y, int n_ff, enum act_kind act,
                              enum scaled scaled);
+
+// The same with SiLU, no scales, and a limit of the factors of its gated unit; 0: there is none.
+struct tensor *shared_expert_within(struct build *b, struct tensor *x, struct tensor *y, int n_ff, float limit);
 
 // The same, where the expert's output is multiplied in each row by a sigmoid, the product of x with one more column.
 struct tensor *gated_shared_expert(struct build *b, struct tensor *x, struct tensor *y, int n_ff, enum act_kind act,

@@ -6,6 +6,7 @@
 //   neon/codebook.h    the same for types with a codebook
 //   neon/in_place.c    one or two columns
 //   neon/panel.c       more columns
+//   neon/runs.c        types of few bits with factors of runs, any number of columns
 //   neon/panel_tile.h  the layout of a panel by level, and its products with a few columns
 //
 // Private to kernels/cpu/neon/. The functions keep no state. Nothing is read outside of the blocks, and of the
@@ -20,6 +21,9 @@
 // The kernels by type, NULL where there is none: one or two columns in place, panels for any number.
 extern matmul_fn *const ISA_FN(matmul_q8_in_place)[DT_COUNT];
 extern matmul_fn *const ISA_FN(matmul_q8_panel)[DT_COUNT];
+
+// Any number of columns, of types with factors of runs.
+matmul_fn ISA_FN(matmul_q8_q1_0), ISA_FN(matmul_q8_q2_0), ISA_FN(matmul_q8_nvfp4);
 
 enum { SPAN = 256, LINE = 64 };
 
