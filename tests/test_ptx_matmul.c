@@ -572,7 +572,7 @@ Test(ptx_matmul, products_that_there_are_not_are_refused)
     } while (0)
     REFUSED(type, DT_I32);
     REFUSED(type, DT_COUNT);
-    REFUSED(type, DT_IQ2_XS);
+    REFUSED(type, DT_F16);
     REFUSED(n_in, 0);
     REFUSED(n_in, 128);
     REFUSED(n_in, 1 << 21);

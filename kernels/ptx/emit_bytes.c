@@ -6,6 +6,7 @@
 #include "kernels/ptx/emit_bytes.h"
 
 #include "gguf/dtype_iq.h"
+#include "kernels/ptx/emit_grid.h"
 #include "kernels/ptx/emit_nibble.h"
 
 static const struct ptx_bytes kinds[DT_COUNT] = {
@@ -22,6 +23,13 @@ static const struct ptx_bytes kinds[DT_COUNT] = {
     [DT_Q5_K] = {.scales = PTX_SCALE_32, .min = true},
     [DT_Q6_K] = {.scales = PTX_SCALE_16, .less = 32},
     [DT_IQ4_XS] = {.scales = PTX_SCALE_32, .is_signed = true},
+    [DT_IQ2_XXS] = {.scales = PTX_SCALE_32, .is_signed = true},
+    [DT_IQ2_XS] = {.scales = PTX_SCALE_16, .is_signed = true},
+    [DT_IQ2_S] = {.scales = PTX_SCALE_16, .is_signed = true},
+    [DT_IQ3_XXS] = {.scales = PTX_SCALE_32, .is_signed = true},
+    [DT_IQ3_S] = {.scales = PTX_SCALE_32, .is_signed = true},
+    [DT_IQ1_S] = {.scales = PTX_SCALE_32, .is_signed = true},
+    [DT_IQ1_M] = {.scales = PTX_SCALE_16, .is_signed = true},
 };
 
 const struct ptx_bytes *ptx_bytes_of(enum dtype type)
@@ -367,6 +375,15 @@ static void bytes_iq4_xs(const struct ptx_part *part)
 void ptx_type_bytes(const struct ptx_part *part)
 {
     switch (part->type) {
+    case DT_IQ2_XXS:
+    case DT_IQ2_XS:
+    case DT_IQ2_S:
+    case DT_IQ3_XXS:
+    case DT_IQ3_S:
+    case DT_IQ1_S:
+    case DT_IQ1_M:
+        ptx_grid_bytes(part);
+        break;
     case DT_Q2_K:
         bytes_q2_k(part);
         break;

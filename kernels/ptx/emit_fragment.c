@@ -22,6 +22,12 @@ static bool by_nibbles(enum dtype t)
            t == DT_MXFP4;
 }
 
+bool ptx_fragment_takes(enum dtype t)
+{
+    return by_nibbles(t) || t == DT_Q8_0 || t == DT_Q2_K || t == DT_Q3_K || t == DT_Q4_K || t == DT_Q5_K ||
+           t == DT_Q6_K;
+}
+
 // Subtracts `less` from each byte of %a0 to %a7, which become signed. A sum of 128 - less and a weight of an offset type
 // is below 256, so nothing carries to the next byte.
 static void take_off(struct ptx *p, uint32_t less)

@@ -25,6 +25,7 @@
 // product, of k = 16, with the sums of activations split into their low and high bytes. These sums have their steps
 // already.
 #include "kernels/ptx/emit_bytes.h"
+#include "kernels/ptx/emit_grid.h"
 #include "kernels/ptx/emit_matmul_mma.h"
 
 enum { OUTPUTS = 128 };
@@ -41,6 +42,7 @@ static void head(struct ptx *p, const struct ptx_matmul *m)
         ptx_header(p, 70, 80);
     else
         ptx_header(p, 65, 75);
+    ptx_grid_table(p, m->type);
     ptx_matmul_entry(p, m, MMA_WARPS);
     PTX_FILL(p,
              PTX_MANY_REGS

@@ -22,6 +22,7 @@
 // found in the list of places.
 #include "kernels/ptx/emit_bytes.h"
 #include "kernels/ptx/emit_dot.h"
+#include "kernels/ptx/emit_grid.h"
 #include "kernels/ptx/emit_matmul_mma.h"
 
 enum { MOST_WARPS = 8, BYTES_STRIDE = 48, BYTES = 32 * BYTES_STRIDE };
@@ -96,6 +97,7 @@ static void head(struct ptx *p, const struct ptx_matmul *m)
         ptx_header(p, 70, 80);
     else
         ptx_header(p, 65, 75);
+    ptx_grid_table(p, m->type);
     ptx_matmul_entry(p, m, warps_of(m));
     PTX_FILL(p,
              "    .reg .pred %has;\n"
