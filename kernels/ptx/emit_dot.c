@@ -735,11 +735,25 @@ static void unit_loop(const struct ptx_dot *dot)
 
 typedef void unit_fn(const struct ptx_dot *);
 static unit_fn *const units[DT_COUNT] = {
-    [DT_Q4_0] = unit_32,   [DT_Q4_1] = unit_32,   [DT_Q5_0] = unit_32,       [DT_Q5_1] = unit_32,   [DT_Q8_0] = unit_32,
-    [DT_IQ4_NL] = unit_32, [DT_MXFP4] = unit_32,  [DT_Q2_K] = unit_q2_k,     [DT_Q3_K] = unit_q3_k, [DT_Q4_K] = unit_k4,
-    [DT_Q5_K] = unit_k4,   [DT_Q6_K] = unit_q6_k, [DT_IQ4_XS] = unit_iq4_xs,
-    [DT_IQ2_XXS] = ptx_dot_unit_grid, [DT_IQ2_XS] = ptx_dot_unit_grid, [DT_IQ2_S] = ptx_dot_unit_grid,
-    [DT_IQ3_XXS] = ptx_dot_unit_grid, [DT_IQ3_S] = ptx_dot_unit_grid, [DT_IQ1_S] = ptx_dot_unit_grid,
+    [DT_Q4_0] = unit_32,
+    [DT_Q4_1] = unit_32,
+    [DT_Q5_0] = unit_32,
+    [DT_Q5_1] = unit_32,
+    [DT_Q8_0] = unit_32,
+    [DT_IQ4_NL] = unit_32,
+    [DT_MXFP4] = unit_32,
+    [DT_Q2_K] = unit_q2_k,
+    [DT_Q3_K] = unit_q3_k,
+    [DT_Q4_K] = unit_k4,
+    [DT_Q5_K] = unit_k4,
+    [DT_Q6_K] = unit_q6_k,
+    [DT_IQ4_XS] = unit_iq4_xs,
+    [DT_IQ2_XXS] = ptx_dot_unit_grid,
+    [DT_IQ2_XS] = ptx_dot_unit_grid,
+    [DT_IQ2_S] = ptx_dot_unit_grid,
+    [DT_IQ3_XXS] = ptx_dot_unit_grid,
+    [DT_IQ3_S] = ptx_dot_unit_grid,
+    [DT_IQ1_S] = ptx_dot_unit_grid,
     [DT_IQ1_M] = ptx_dot_unit_grid,
 };
 

@@ -343,10 +343,10 @@ void ptx_grid_bytes(const struct ptx_part *part)
     const enum dtype t = part->type;
     PTX_LINES(p, "    {\n"
                  "    .reg .b32 %w<5>;\n");
-    const struct ptx_grid_place at = is_iq1(t)         ? load_iq1(part)
-                                     : g->words        ? load_iq3(part)
-                                     : t == DT_IQ2_S   ? load_iq2_s(part)
-                                                       : load_two_words(part);
+    const struct ptx_grid_place at = is_iq1(t)       ? load_iq1(part)
+                                     : g->words      ? load_iq3(part)
+                                     : t == DT_IQ2_S ? load_iq2_s(part)
+                                                     : load_two_words(part);
     if (t != DT_IQ1_M)
         ptx_type_half_piece(part);
     if (g->factor < 1)

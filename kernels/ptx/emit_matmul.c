@@ -90,8 +90,9 @@ bool ptx_has_class(const struct ptx_matmul *m, uint32_t rows, uint32_t shared)
 // Whether the classes of 8, 16 and 32 rows take their weights by a ring. From sm_101 on ptxas spills registers with Q2_K.
 static bool by_ring(const struct ptx_matmul *m)
 {
-    return on_tensor_cores(m) && ptx_fragment_takes(m->type) && !m->n_used && m->rows >= 8 && m->rows <= 32 && m->target >= 80 &&
-           ptx_bytes_of(m->type)->scales != PTX_SCALE_FLOAT && !(m->type == DT_Q2_K && m->target > 100) &&
+    return on_tensor_cores(m) && ptx_fragment_takes(m->type) && !m->n_used && m->rows >= 8 && m->rows <= 32 &&
+           m->target >= 80 && ptx_bytes_of(m->type)->scales != PTX_SCALE_FLOAT &&
+           !(m->type == DT_Q2_K && m->target > 100) &&
            ptx_matmul_ring_bytes(m) + PTX_SHARED_RESERVED <= ptx_shared_of(m->target);
 }
 
@@ -158,11 +159,13 @@ uint32_t ptx_matmul_rows(const struct ptx_matmul *m, uint32_t n_rows, uint32_t t
 
 // ---- the beginning and the end of every kernel
 
-// CTAs that should fit on a multiprocessor: two in the class PTX_MANY_ROWS, which hide each other's loads. For Q6_K from sm_100 on, some registers would spill.
+// CTAs that should fit on a multiprocessor: two in the class PTX_MANY_ROWS, which hide each other's loads. For Q6_K and the
+// types with codebooks and a scale for each run of 16, some registers would spill from sm_100 on.
 static uint32_t ctas_of(const struct ptx_matmul *m)
 {
     const bool many = (m->q8 || m->halves) && m->rows == PTX_MANY_ROWS;
-    return many && !(m->type == DT_Q6_K && m->target >= 100) ? 2 : 1;
+    const bool runs = m->type == DT_Q6_K || m->type == DT_IQ2_XS || m->type == DT_IQ2_S || m->type == DT_IQ1_M;
+    return many && !(m->q8 && runs && m->target >= 100) ? 2 : 1;
 }
 
 uint32_t ptx_matmul_outputs(const struct ptx_matmul *m)
