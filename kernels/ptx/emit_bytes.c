@@ -6,6 +6,7 @@
 #include "kernels/ptx/emit_bytes.h"
 
 #include "gguf/dtype_iq.h"
+#include "kernels/ptx/emit_bits.h"
 #include "kernels/ptx/emit_grid.h"
 #include "kernels/ptx/emit_nibble.h"
 
@@ -30,6 +31,10 @@ static const struct ptx_bytes kinds[DT_COUNT] = {
     [DT_IQ3_S] = {.scales = PTX_SCALE_32, .is_signed = true},
     [DT_IQ1_S] = {.scales = PTX_SCALE_32, .is_signed = true},
     [DT_IQ1_M] = {.scales = PTX_SCALE_16, .is_signed = true},
+    [DT_TQ1_0] = {.scales = PTX_SCALE_32, .is_signed = true},
+    [DT_TQ2_0] = {.scales = PTX_SCALE_32, .is_signed = true},
+    [DT_Q1_0] = {.scales = PTX_SCALE_FLOAT, .less = 1},
+    [DT_Q2_0] = {.scales = PTX_SCALE_FLOAT, .less = 1},
 };
 
 const struct ptx_bytes *ptx_bytes_of(enum dtype type)
@@ -383,6 +388,13 @@ void ptx_type_bytes(const struct ptx_part *part)
     case DT_IQ1_S:
     case DT_IQ1_M:
         ptx_grid_bytes(part);
+        break;
+    case DT_TQ1_0:
+    case DT_TQ2_0:
+    case DT_Q1_0:
+    case DT_Q2_0:
+    case DT_NVFP4:
+        ptx_bits_bytes(part);
         break;
     case DT_Q2_K:
         bytes_q2_k(part);

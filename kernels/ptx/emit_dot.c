@@ -755,6 +755,11 @@ static unit_fn *const units[DT_COUNT] = {
     [DT_IQ3_S] = ptx_dot_unit_grid,
     [DT_IQ1_S] = ptx_dot_unit_grid,
     [DT_IQ1_M] = ptx_dot_unit_grid,
+    [DT_TQ1_0] = ptx_dot_unit_tq1_0,
+    [DT_TQ2_0] = ptx_dot_unit_tq2_0,
+    [DT_Q1_0] = ptx_dot_unit_bits,
+    [DT_Q2_0] = ptx_dot_unit_bits,
+    [DT_NVFP4] = ptx_dot_unit_nvfp4,
 };
 
 bool ptx_takes_q8(enum dtype type)

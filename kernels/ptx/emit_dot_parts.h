@@ -1,11 +1,12 @@
-// What the files that emit products of a unit for one or two rows share: emit_dot.c, and emit_dot_grid.c for the types with
-// codebooks and those of one and two bits. Private to them. Registers are those that ptx_dot_unit declares.
+// What the files that emit products of a unit for one or two rows share: emit_dot.c, emit_dot_grid.c and emit_dot_bits.c for the types
+// with codebooks and those of few bits. Private to them. Registers are those that ptx_dot_unit declares.
 //
 // Ownership: none. Threads: no shared state; emitters keep nothing.
 #ifndef QUERN_EMIT_DOT_PARTS_H
 #define QUERN_EMIT_DOT_PARTS_H
 
 #include "kernels/ptx/emit_dot.h"
+#include "kernels/ptx/emit_nibble.h"
 
 // Begins the load of a weight: from the ring in shared memory, or from global memory.
 void ptx_dot_load(const struct ptx_dot *dot);
@@ -26,7 +27,12 @@ void ptx_dot_step(const struct ptx_dot *dot, uint32_t r, uint32_t sub);
 // Loads 32 activations of row r to %x0 to %x7.
 void ptx_dot_load_x(const struct ptx_dot *dot, uint32_t r, uint32_t sub);
 
-// Products of the types of emit_dot_grid.c.
+// Products of the types with codebooks (emit_dot_grid.c), and of the others of few bits (emit_dot_bits.c): of three values, of
+// one and two bits, of 4-bit floats with a scale for each 16.
 void ptx_dot_unit_grid(const struct ptx_dot *dot);
+void ptx_dot_unit_tq1_0(const struct ptx_dot *dot);
+void ptx_dot_unit_tq2_0(const struct ptx_dot *dot);
+void ptx_dot_unit_bits(const struct ptx_dot *dot);
+void ptx_dot_unit_nvfp4(const struct ptx_dot *dot);
 
 #endif

@@ -10,8 +10,9 @@
 
 enum mma_form ptx_mma_form(const struct ptx_matmul *m)
 {
-    // A scale of 4 bits times 0 to 3, or one of -32 to 31 times -4 to 3. The latter are negated, so 128 becomes -128.
-    if (m->type == DT_Q2_K || m->type == DT_Q3_K)
+    // A scale of 4 bits times 0 to 3, or one of -32 to 31 times -4 to 3. The latter are negated, so 128 becomes -128. TQ1_0 and
+    // TQ2_0 have no such scale.
+    if (m->type == DT_Q2_K || m->type == DT_Q3_K || m->type == DT_TQ1_0 || m->type == DT_TQ2_0)
         return MMA_SCALED;
     if (ptx_bytes_of(m->type)->scales == PTX_SCALE_FLOAT)
         return MMA_FLOATS;
@@ -153,7 +154,7 @@ static void put_weights(struct ptx *p, const struct ptx_matmul *m)
     for (uint32_t i = 0; i < 2; i++) {
         PTX_LINES(p, "    {\n" PTX_PART_REGS);
         ptx_type_bytes(&part);
-        if (ptx_mma_form(m) == MMA_SCALED)
+        if (ptx_mma_form(m) == MMA_SCALED && b->scales == PTX_SCALE_16)
             multiply_scales(p, b->less);
         else if (b->less)
             ptx_mma_take_off(p, b->less);
