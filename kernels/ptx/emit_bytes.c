@@ -35,6 +35,7 @@ static const struct ptx_bytes kinds[DT_COUNT] = {
     [DT_TQ2_0] = {.scales = PTX_SCALE_32, .is_signed = true},
     [DT_Q1_0] = {.scales = PTX_SCALE_FLOAT, .less = 1},
     [DT_Q2_0] = {.scales = PTX_SCALE_FLOAT, .less = 1},
+    [DT_NVFP4] = {.scales = PTX_SCALE_FLOAT_16, .is_signed = true},
 };
 
 const struct ptx_bytes *ptx_bytes_of(enum dtype type)

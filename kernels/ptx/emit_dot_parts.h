@@ -1,5 +1,6 @@
-// What the files that emit products of a unit for one or two rows share: emit_dot.c, emit_dot_grid.c and emit_dot_bits.c for the types
-// with codebooks and those of few bits. Private to them. Registers are those that ptx_dot_unit declares.
+// What the files that emit products of a unit share: emit_dot.c, emit_dot_grid.c and emit_dot_bits.c for the types with
+// codebooks and those of few bits, emit_dot_loop.c for more than two rows. Private to them. Registers are those that
+// ptx_dot_unit declares.
 //
 // Ownership: none. Threads: no shared state; emitters keep nothing.
 #ifndef QUERN_EMIT_DOT_PARTS_H
@@ -34,5 +35,7 @@ void ptx_dot_unit_tq1_0(const struct ptx_dot *dot);
 void ptx_dot_unit_tq2_0(const struct ptx_dot *dot);
 void ptx_dot_unit_bits(const struct ptx_dot *dot);
 void ptx_dot_unit_nvfp4(const struct ptx_dot *dot);
+// Products of all types with more than two rows.
+void ptx_dot_unit_loop(const struct ptx_dot *dot);
 
 #endif

@@ -14,7 +14,7 @@ enum mma_form ptx_mma_form(const struct ptx_matmul *m)
     // TQ2_0 have no such scale.
     if (m->type == DT_Q2_K || m->type == DT_Q3_K || m->type == DT_TQ1_0 || m->type == DT_TQ2_0)
         return MMA_SCALED;
-    if (ptx_bytes_of(m->type)->scales == PTX_SCALE_FLOAT)
+    if (ptx_scales_are_floats(m))
         return MMA_FLOATS;
     // The matrix instructions of these GPUs are so fast that more of them cost less than multiplications.
     return m->target == 80 || m->target == 90 || m->target == 100 ? MMA_PRODUCTS : MMA_INTEGERS;
@@ -22,7 +22,7 @@ enum mma_form ptx_mma_form(const struct ptx_matmul *m)
 
 uint32_t ptx_mma_runs(const struct ptx_matmul *m)
 {
-    return ptx_mma_form(m) >= MMA_INTEGERS && ptx_bytes_of(m->type)->scales == PTX_SCALE_16 ? 2 : 1;
+    return ptx_mma_form(m) == MMA_SCALED ? 1 : ptx_scale_runs(m);
 }
 
 // Clears the bytes between the steps, and those behind the scales, with which they are multiplied.
@@ -99,7 +99,7 @@ static void put_scales(struct ptx *p, const struct ptx_matmul *m, uint32_t i)
     switch (ptx_mma_form(m)) {
     case MMA_FLOATS:
         PTX_FILL(p, "    st.shared.f32 [%put_scale+$0], %d;\n", MMA_SCALES_F + 512 * i);
-        if (b->min)
+        if (b->min || ptx_mma_runs(m) == 2)
             PTX_FILL(p, "    st.shared.f32 [%put_scale+$0], %m;\n", MMA_SCALES_F + 2048 + 512 * i);
         return;
     case MMA_SCALED:

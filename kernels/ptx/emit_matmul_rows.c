@@ -220,7 +220,7 @@ static void fetch_scales(struct ptx *p, const struct ptx_matmul *m)
     const struct ptx_bytes *b = ptx_bytes_of(m->type);
     if (ptx_scales_are_floats(m)) {
         fetch(p, "%d", 0, "%d");
-        if (b->min)
+        if (b->min || ptx_scale_runs(m) == 2)
             fetch(p, "%m", 0, "%m");
         return;
     }
@@ -320,8 +320,28 @@ static void load_columns(struct ptx *p, const struct ptx_matmul *m, uint32_t nt)
     load_steps(p, m, nt);
 }
 
+// With a scale for each run.
+static void add_float_runs(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, uint32_t nt)
+{
+    for (uint32_t run = 0; run < 2; run++) {
+        ptx_mma_product_16(p, m, mt, 0, run);
+        for (uint32_t i = 0; i < 4; i++) {
+            const uint32_t at = 8 * nt + 4 * mt + i, output = 2 * mt + i / 2;
+            PTX_FILL(p, "    fma.rn.f32 %f, %c$0, %times$1, %less$1;\n", i, i % 2);
+            if (run)
+                PTX_FILL(p, "    fma.rn.f32 %s$0, %f, %m$1, %s$0;\n", at, output);
+            else
+                PTX_FILL(p, "    fma.rn.f32 %s$0, %f, %d$1, %s$0;\n", at, output);
+        }
+    }
+}
+
 static void add_floats(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, uint32_t nt)
 {
+    if (ptx_scale_runs(m) == 2) {
+        add_float_runs(p, m, mt, nt);
+        return;
+    }
     ptx_mma_product_32(p, m, mt, 0);
     for (uint32_t i = 0; i < 4; i++) {
         const uint32_t at = 8 * nt + 4 * mt + i, output = 2 * mt + i / 2;
