@@ -159,13 +159,16 @@ uint32_t ptx_matmul_rows(const struct ptx_matmul *m, uint32_t n_rows, uint32_t t
 
 // ---- the beginning and the end of every kernel
 
-// CTAs that should fit on a multiprocessor: two in the class PTX_MANY_ROWS, which hide each other's loads. For Q6_K and the
-// types with codebooks and a scale for each run of 16, some registers would spill from sm_100 on.
+// CTAs that should fit on a multiprocessor: two in the class PTX_MANY_ROWS, which hide each other's loads. With types whose
+// runs of 16 have scales some registers would spill from sm_100 on, with floats before sm_80 as well; the K-quants of 2 and 3
+// bits have their scales in the bytes.
 static uint32_t ctas_of(const struct ptx_matmul *m)
 {
-    const bool many = (m->q8 || m->halves) && m->rows == PTX_MANY_ROWS;
-    const bool runs = m->type == DT_Q6_K || m->type == DT_IQ2_XS || m->type == DT_IQ2_S || m->type == DT_IQ1_M;
-    return many && !(m->q8 && runs && m->target >= 100) ? 2 : 1;
+    if (m->rows != PTX_MANY_ROWS || (!m->q8 && !m->halves))
+        return 1;
+    const enum ptx_scale s = m->q8 ? ptx_bytes_of(m->type)->scales : PTX_SCALE_NONE;
+    const bool integers = s == PTX_SCALE_16 && m->type != DT_Q2_K && m->type != DT_Q3_K;
+    return (integers && m->target >= 100) || (s == PTX_SCALE_FLOAT_16 && (m->target < 80 || m->target >= 100)) ? 1 : 2;
 }
 
 uint32_t ptx_matmul_outputs(const struct ptx_matmul *m)
