@@ -1,7 +1,8 @@
 // Unpacks weights to bytes, for the types in which a weight is a small integer times a scale (the table `kinds`). It is
 // used where such weights are converted to floats (emit_type.c), in the 8-bit matmul by matrix instructions
-// (emit_matmul_mma.c), and in the 8-bit products of three rows or more (emit_dot.c, which unpacks types in its own way
-// for one or two rows). A thread unpacks 32 weights at a time, to eight registers of four bytes. See emit_bytes.h for
+// (emit_matmul_mma.c), and in the 8-bit products of three rows or more (emit_dot_loop.c; emit_dot.c unpacks types in its
+// own way for one or two rows). A thread unpacks 32 weights at a time, to eight registers of four bytes. Types with codebooks
+// are in emit_grid.c, others of few bits in emit_bits.c. See emit_bytes.h for
 // the interface, gguf/dtype.c and gguf/dtype_iq.c for the file's layouts, and weight_tile.def for the layout of a unit.
 #include "kernels/ptx/emit_bytes.h"
 

@@ -11,9 +11,9 @@
 //     nibbles of a word, which take a quarter of the book's bytes. prmt turns four nibbles into four bytes. In IQ2 bit 2 of a
 //     nibble is the sign, which selects from four bytes of negative values. In IQ1 the weights are 8 g + 1 or 8 g - 1, and
 //     the bit selects between the two.
-//   - IQ3 has eight magnitudes, so that nibbles have no room for signs. The table is the book. A byte g becomes -g as ~g +
-//     1: the magnitudes are not 0, so nothing carries to the next byte.
-// Signs are spread over a word by products with constants that add up shifted copies; a mask keeps one bit of each.
+//   - IQ3 has eight magnitudes, so that nibbles have no room for signs. The table is the book. The negatives of the four bytes
+//     of an entry are 0x01010100 - entry, as no byte is 0: each borrows from the next.
+// Signs are spread over a word by a product with a constant, which adds up shifted copies; a mask keeps some bits of each.
 #include "kernels/ptx/emit_grid.h"
 
 #include "gguf/dtype_iq.h"
@@ -59,15 +59,16 @@ float ptx_grid_factor(enum dtype type)
 
 // ---- the module's table
 
-// The numbers of the levels of an entry's bytes, as nibbles.
-static uint32_t nibbles_of(const struct grid *g, uint64_t entry)
+// The numbers of the levels of an entry's bytes, as nibbles. In IQ2 nibbles 2 i and 2 i + 1 are bytes i and 4 + i, which is the
+// order in which signs come.
+static uint32_t nibbles_of(const struct grid *g, uint64_t entry, bool in_order)
 {
     uint32_t word = 0;
     for (uint32_t i = 0; i < 8; i++) {
         uint32_t level = 0;
         while (level < 2 && g->levels[level] != (uint8_t)(entry >> 8 * i))
             level++;
-        word |= level << 4 * i;
+        word |= level << 4 * (in_order ? i : 2 * (i % 4) + i / 4);
     }
     return word;
 }
@@ -82,7 +83,7 @@ void ptx_grid_table(struct ptx *p, enum dtype type)
     for (uint32_t i = 0; i < g->n; i++) {
         if (i)
             PTX_LINES(p, ",");
-        PTX_FILL(p, "0x$x0", g->words ? g->words[i] : nibbles_of(g, g->pairs[i]));
+        PTX_FILL(p, "0x$x0", g->words ? g->words[i] : nibbles_of(g, g->pairs[i], is_iq1(type)));
     }
     PTX_LINES(p, "};\n");
 }
@@ -100,74 +101,89 @@ static void bits_of(struct ptx *p, uint32_t to, uint32_t word, uint32_t at, uint
         PTX_FILL(p, "    bfe.u32 %e$0, %w$1, $2, $3;\n", to, word, at, n);
 }
 
-// Puts n bits of %w<word> above the eight bits of %e0. Changes %e1.
-static void high_bits(struct ptx *p, uint32_t word, uint32_t at, uint32_t n)
+// Puts three bits of %w<word> above the eight bits of %e0. Changes %e1.
+static void high_bits(struct ptx *p, uint32_t word, uint32_t at)
 {
     if (at > 8)
         PTX_FILL(p, "    shr.u32 %e1, %w$0, $1;\n", word, at - 8);
     else
         PTX_FILL(p, "    shl.b32 %e1, %w$0, $1;\n", word, 8 - at);
-    // (%e1 & mask) | %e0
-    PTX_FILL(p, "    lop3.b32 %e0, %e1, 0x$x0, %e0, 0xea;\n", ((1u << n) - 1) << 8);
+    PTX_LINES(p, "    lop3.b32 %e0, %e1, 0x700, %e0, 0xea;\n"); // (%e1 & mask) | %e0
 }
 
-// Sets %e0 to entry number k of the part, of 8 weights, or of 4 in IQ3. Changes %e1.
+// IQ2_S and IQ3_S: sets %e0 to index k, whose high bits are byte k % 4 of %e4. Every fourth time it sets %e4: a product adds up
+// shifted copies of the bits of four indices, and a mask keeps those of each in a byte.
+static void long_index(struct ptx *p, enum dtype t, const struct ptx_grid_place *at, uint32_t k)
+{
+    if (k % 4 == 0 && t == DT_IQ3_S) {
+        bits_of(p, 4, at->high, at->high_at + k, 4);
+        PTX_LINES(p, "    mul.lo.u32 %e4, %e4, 0x00204081;\n"
+                     "    and.b32 %e4, %e4, 0x01010101;\n");
+    } else if (k % 4 == 0) {
+        bits_of(p, 4, at->high, at->high_at, 8);
+        PTX_LINES(p, "    mul.lo.u32 %e4, %e4, 0x1001;\n"
+                     "    and.b32 %e4, %e4, 0x000f000f;\n"
+                     "    mul.lo.u32 %e4, %e4, 0x41;\n"
+                     "    and.b32 %e4, %e4, 0x03030303;\n");
+    }
+    // the two upper bytes repeat the sign of the second, which is 0
+    PTX_FILL(p, "    prmt.b32 %e0, %w$0, %e4, 0x$x1;\n", at->index + k / 4, 0xcc40 + 0x1111 * (k % 4));
+}
+
+// Sets %e0 to entry number k of the part, of 8 weights, or of 4 in IQ3. Changes %e1, and %e4 in IQ2_S and IQ3_S.
 static void entry_of(struct ptx *p, enum dtype t, const struct ptx_grid_place *at, uint32_t k)
 {
-    if (t == DT_IQ2_XS)
+    if (t == DT_IQ2_S || t == DT_IQ3_S)
+        long_index(p, t, at, k);
+    else if (t == DT_IQ2_XS)
         bits_of(p, 0, at->index + k / 2, k % 2 * 16, 9);
     else
         bits_of(p, 0, at->index + k / 4, k % 4 * 8, 8);
-    if (t == DT_IQ2_S)
-        high_bits(p, at->high, at->high_at + 2 * k, 2);
-    if (t == DT_IQ3_S)
-        high_bits(p, at->high, at->high_at + k, 1);
-    if (t == DT_IQ1_S)
-        high_bits(p, at->high, at->high_at + 3 * k, 3);
-    if (t == DT_IQ1_M)
-        high_bits(p, at->high, at->high_at + 4 * k, 3);
+    if (is_iq1(t))
+        high_bits(p, at->high, at->high_at + (t == DT_IQ1_S ? 3 : 4) * k);
     PTX_LINES(p, "    mad.wide.u32 %entry, %e0, 4, %grid;\n"
                  "    ld.global.nc.u32 %e0, [%entry];\n");
 }
 
-// Spreads the 7 or 8 signs in %e2 over the word: sign i goes to bit 4 i + 2. Of 7, the eighth makes the number of set bits
-// even: the product with 0x11111111 has the sum of all nibbles in the highest one. Changes %e1.
-static void nibble_signs(struct ptx *p, bool seven)
+// Spreads the 7 signs in %e2 over the nibbles, to bit 2 of each: sign i < 4 goes to nibble 2 i, sign 4 + i to nibble 2 i + 1.
+// The product is a sum of four copies 7 bits apart, which do not overlap; copy i has both where they belong.
+static void nibble_signs(struct ptx *p)
 {
-    PTX_LINES(p, "    mul.lo.u32 %e2, %e2, 0x1001;\n"
-                 "    and.b32 %e2, %e2, 0x000f000f;\n"
-                 "    mul.lo.u32 %e2, %e2, 0x41;\n"
-                 "    and.b32 %e2, %e2, 0x03030303;\n"
-                 "    mul.lo.u32 %e2, %e2, 0x24;\n"
+    PTX_LINES(p, "    mul.lo.u32 %e2, %e2, 0x00810204;\n"
                  "    and.b32 %e2, %e2, 0x44444444;\n");
-    if (seven) // (%e1 & mask) ^ %e2
-        PTX_LINES(p, "    mul.lo.u32 %e1, %e2, 0x11111111;\n"
-                     "    lop3.b32 %e2, %e1, 0x40000000, %e2, 0x6a;\n");
 }
 
-// Sets %q<first> and the next one to the bytes of `low` and `high` that the nibbles of %e0 select.
-static void select_bytes(struct ptx *p, uint32_t first, uint32_t low, uint32_t high)
+// Adds the eighth sign, which has bit 30. It is bit 8 k + 7 of the signs in IQ2_S. Otherwise it makes the number of set bits
+// even: the product with 0x11111111 has the sum of all nibbles in the highest one. Changes %e1.
+static void eighth_sign(struct ptx *p, enum dtype t, const struct ptx_grid_place *at, uint32_t k)
 {
-    PTX_FILL(p,
-             "    prmt.b32 %q$0, 0x$x2, 0x$x3, %e0;\n"
-             "    shr.u32 %e0, %e0, 16;\n"
-             "    prmt.b32 %q$1, 0x$x2, 0x$x3, %e0;\n",
-             first, first + 1, low, high);
+    if (t != DT_IQ2_S)
+        PTX_LINES(p, "    mul.lo.u32 %e1, %e2, 0x11111111;\n");
+    else if (k < 3)
+        PTX_FILL(p, "    shl.b32 %e1, %w$0, $1;\n", at->signs, 23 - 8 * k);
+    else
+        PTX_FILL(p, "    shr.u32 %e1, %w$0, 1;\n", at->signs);
+    PTX_LINES(p, "    lop3.b32 %e2, %e1, 0x40000000, %e2, 0x6a;\n"); // (%e1 & mask) ^ %e2
 }
 
-// Eight weights, number k of four times eight.
+// Eight weights, number k of four times eight. The bytes that the nibbles select come in the order of the signs.
 static void weights_iq2(struct ptx *p, enum dtype t, const struct ptx_grid_place *at, uint32_t k)
 {
-    if (t == DT_IQ2_XXS)
-        bits_of(p, 2, at->signs, 7 * k, 7);
-    else if (t == DT_IQ2_XS)
+    if (t == DT_IQ2_XS)
         bits_of(p, 2, at->index + k / 2, k % 2 * 16 + 9, 7);
     else
-        bits_of(p, 2, at->signs, 8 * k, 8);
-    nibble_signs(p, t != DT_IQ2_S);
+        bits_of(p, 2, at->signs, (t == DT_IQ2_S ? 8 : 7) * k, 7);
+    nibble_signs(p);
+    eighth_sign(p, t, at, k);
     entry_of(p, t, at, k);
-    PTX_LINES(p, "    xor.b32 %e0, %e0, %e2;\n");
-    select_bytes(p, 2 * k, IQ2_PLUS, IQ2_MINUS);
+    PTX_FILL(p,
+             "    xor.b32 %e0, %e0, %e2;\n"
+             "    prmt.b32 %e1, 0x$x2, 0x$x3, %e0;\n"
+             "    shr.u32 %e0, %e0, 16;\n"
+             "    prmt.b32 %e0, 0x$x2, 0x$x3, %e0;\n"
+             "    prmt.b32 %q$0, %e1, %e0, 0x6420;\n"
+             "    prmt.b32 %q$1, %e1, %e0, 0x7531;\n",
+             2 * k, 2 * k + 1, IQ2_PLUS, IQ2_MINUS);
 }
 
 // The shift is of the part in IQ1_S, and of eight weights in IQ1_M.
@@ -178,39 +194,46 @@ static void weights_iq1(struct ptx *p, enum dtype t, const struct ptx_grid_place
         PTX_LINES(p, "    mul.lo.u32 %e2, %e2, 0x44444444;\n");
     }
     entry_of(p, t, at, k);
-    PTX_LINES(p, "    xor.b32 %e0, %e0, %e2;\n");
-    select_bytes(p, 2 * k, IQ1_UP, IQ1_DOWN);
+    PTX_FILL(p,
+             "    xor.b32 %e0, %e0, %e2;\n"
+             "    prmt.b32 %q$0, 0x$x2, 0x$x3, %e0;\n"
+             "    shr.u32 %e0, %e0, 16;\n"
+             "    prmt.b32 %q$1, 0x$x2, 0x$x3, %e0;\n",
+             2 * k, 2 * k + 1, IQ1_UP, IQ1_DOWN);
 }
 
-// Sets %q<i> to entry i with the four signs in the low bits of %e2, which has at most 7. The product moves bit b to bit 8 b.
-static void signed_entry(struct ptx *p, enum dtype t, const struct ptx_grid_place *at, uint32_t i)
+// Sets %q<i> to entry i with four signs, of which %e2 times `product` has sign b in bit 8 b + 7. prmt spreads these bits over
+// their bytes, which then select between the entry and its bytes' negatives. `seven`: the last sign makes the number of set
+// bits of %e2 even.
+static void signed_entry(struct ptx *p, enum dtype t, const struct ptx_grid_place *at, uint32_t i, uint32_t product,
+                         bool seven)
 {
     entry_of(p, t, at, i);
+    PTX_FILL(p, "    mul.lo.u32 %e1, %e2, 0x$x0;\n", product);
+    if (seven)
+        PTX_LINES(p, "    popc.b32 %e3, %e2;\n"
+                     "    mad.lo.u32 %e1, %e3, 0x80000000, %e1;\n");
     PTX_FILL(p,
-             "    mul.lo.u32 %e2, %e2, 0x00204081;\n"
-             "    and.b32 %e2, %e2, 0x01010101;\n"
-             "    mul.lo.u32 %e1, %e2, 255;\n"
-             "    xor.b32 %e0, %e0, %e1;\n"
-             "    add.u32 %q$0, %e0, %e2;\n",
+             "    prmt.b32 %e1, %e1, 0, 0xba98;\n"
+             "    sub.u32 %e3, 0x01010100, %e0;\n"
+             "    lop3.b32 %q$0, %e1, %e3, %e0, 0xca;\n", // %e1 ? %e3 : %e0
              i);
 }
 
+// The products move bits b and 4 + b to bit 8 b + 7.
 static void weights_iq3(struct ptx *p, enum dtype t, const struct ptx_grid_place *at, uint32_t k)
 {
+    enum { LOW = 0x10204080, HIGH = 0x01020408 };
     if (t == DT_IQ3_S) {
         for (uint32_t i = 0; i < 2; i++) {
             bits_of(p, 2, at->signs, 8 * k + 4 * i, 4);
-            signed_entry(p, t, at, 2 * k + i);
+            signed_entry(p, t, at, 2 * k + i, LOW, false);
         }
         return;
     }
     bits_of(p, 2, at->signs, 7 * k, 7);
-    PTX_LINES(p, "    popc.b32 %e4, %e2;\n"
-                 "    shr.u32 %e3, %e2, 4;\n"
-                 "    bfi.b32 %e3, %e4, %e3, 3, 1;\n");
-    signed_entry(p, t, at, 2 * k);
-    PTX_LINES(p, "    mov.b32 %e2, %e3;\n");
-    signed_entry(p, t, at, 2 * k + 1);
+    signed_entry(p, t, at, 2 * k, LOW, false);
+    signed_entry(p, t, at, 2 * k + 1, HIGH, true);
 }
 
 void ptx_grid_weights(struct ptx *p, enum dtype type, const struct ptx_grid_place *at)
