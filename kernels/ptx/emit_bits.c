@@ -2,7 +2,6 @@
 // for the layouts, and weight_tile.def for the order of a unit.
 #include "kernels/ptx/emit_bits.h"
 
-#include "gguf/dtype_iq.h"
 #include "kernels/ptx/emit_nibble.h"
 
 // ---- weights in %w
@@ -33,7 +32,7 @@ void ptx_bits_weights(struct ptx *p, enum dtype type, uint32_t word)
 {
     if (type == DT_NVFP4) { // the first eight weights of 16 are the low nibbles of two words
         for (uint32_t i = 0; i < 4; i++)
-            ptx_nibble_values(p, fp4_values, "%w", word + i, "%q", i / 2 * 4 + i % 2, i / 2 * 4 + i % 2 + 2);
+            ptx_fp4_bytes(p, "%w", word + i, "%q", i / 2 * 4 + i % 2, i / 2 * 4 + i % 2 + 2);
         return;
     }
     for (uint32_t i = 0; i < 8; i++)

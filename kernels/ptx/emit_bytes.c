@@ -18,7 +18,7 @@ static const struct ptx_bytes kinds[DT_COUNT] = {
     [DT_Q5_1] = {.scales = PTX_SCALE_FLOAT, .min = true},
     [DT_Q8_0] = {.scales = PTX_SCALE_FLOAT, .is_signed = true},
     [DT_IQ4_NL] = {.scales = PTX_SCALE_FLOAT, .is_signed = true},
-    [DT_MXFP4] = {.scales = PTX_SCALE_FLOAT, .is_signed = true},
+    [DT_MXFP4] = {.scales = PTX_SCALE_FLOAT, .less = PTX_FP4_LESS},
     [DT_Q2_K] = {.scales = PTX_SCALE_16, .min = true},
     [DT_Q3_K] = {.scales = PTX_SCALE_16, .less = 4},
     [DT_Q4_K] = {.scales = PTX_SCALE_32, .min = true},
@@ -36,7 +36,7 @@ static const struct ptx_bytes kinds[DT_COUNT] = {
     [DT_TQ2_0] = {.scales = PTX_SCALE_32, .is_signed = true},
     [DT_Q1_0] = {.scales = PTX_SCALE_FLOAT, .less = 1},
     [DT_Q2_0] = {.scales = PTX_SCALE_FLOAT, .less = 1},
-    [DT_NVFP4] = {.scales = PTX_SCALE_FLOAT_16, .is_signed = true},
+    [DT_NVFP4] = {.scales = PTX_SCALE_FLOAT_16, .less = PTX_FP4_LESS},
 };
 
 const struct ptx_bytes *ptx_bytes_of(enum dtype type)
@@ -194,8 +194,10 @@ static void bytes_small(const struct ptx_part *part)
         return;
     }
     for (uint32_t i = 0; i < 4; i++) {
-        if (t == DT_IQ4_NL || t == DT_MXFP4)
-            ptx_nibble_values(p, t == DT_MXFP4 ? fp4_values : iq4_values, "%q", i, "%q", i, i + 4);
+        if (t == DT_MXFP4)
+            ptx_fp4_bytes(p, "%q", i, "%q", i, i + 4);
+        else if (t == DT_IQ4_NL)
+            ptx_nibble_values(p, iq4_values, "%q", i, "%q", i, i + 4);
         else
             PTX_FILL(p,
                      "    shr.u32 %q$1, %q$0, 4;\n"

@@ -171,8 +171,10 @@ static void weights_32(const struct ptx_dot *dot, uint32_t sub)
         return;
     }
     for (uint32_t i = 0; i < 8; i++) {
-        if ((t == DT_IQ4_NL || t == DT_MXFP4) && i < 4) {
-            ptx_nibble_values(p, t == DT_MXFP4 ? fp4_values : iq4_values, "%w", 4 * sub + i, "%b", i, i + 4);
+        if (t == DT_MXFP4 && i < 4) {
+            ptx_fp4_bytes(p, "%w", 4 * sub + i, "%b", i, i + 4);
+        } else if (t == DT_IQ4_NL && i < 4) {
+            ptx_nibble_values(p, iq4_values, "%w", 4 * sub + i, "%b", i, i + 4);
         } else if (t != DT_IQ4_NL && t != DT_MXFP4) {
             nibbles(p, i, 4 * sub + i % 4, i / 4 * 4);
             if (t == DT_Q5_0 || t == DT_Q5_1)
@@ -218,8 +220,9 @@ static void unit_32(const struct ptx_dot *dot)
 {
     struct ptx *p = dot->p;
     enum dtype t = dot->type;
-    bool min = t == DT_Q4_1 || t == DT_Q5_1, book = t == DT_IQ4_NL || t == DT_MXFP4;
-    uint32_t less = t == DT_Q4_0 ? 0xf8f8f8f8 : t == DT_Q5_0 ? 0xf0f0f0f0 : 0;
+    const struct ptx_bytes *b = ptx_bytes_of(t);
+    bool min = b->min;
+    uint32_t less = b->less ? (256u - b->less) * 0x01010101 : 0;
     uint32_t qs = t == DT_Q8_0 ? 2 : 1;
     ptx_dot_chunks(dot, 32 * qs, 8 * qs, tile_unit_bytes(t) / 16 - 8 * qs);
     if (t == DT_MXFP4) {
@@ -253,7 +256,7 @@ static void unit_32(const struct ptx_dot *dot)
                 ptx_word(p, dot->shared ? "    ld.shared" : "    ld.global");
                 PTX_FILL(p, ".u32 %t0, [%ps$0+$1];\n", r, 4 * sub);
             }
-            products(p, 0, 8, book || t == DT_Q8_0);
+            products(p, 0, 8, b->is_signed);
             ptx_dot_step(dot, r, sub);
             PTX_LINES(p, "    mul.lo.s32 %dot, %dot, %step;\n");
             if (less)

@@ -175,19 +175,24 @@ void ptx_dot_unit_bits(const struct ptx_dot *dot)
     }
 }
 
-// ---- NVFP4: S = fma(step * (w . x), d, S) for each run of 16
+// ---- NVFP4: S = fma(step * (q . x) - 12 * the sum of x, d, S) for each run of 16
 
 static void add_runs(const struct ptx_dot *dot, uint32_t r, uint32_t sub)
 {
     struct ptx *p = dot->p;
     ptx_dot_load_x(dot, r, sub);
     ptx_dot_step(dot, r, sub);
+    ptx_word(p, dot->shared ? "    ld.shared" : "    ld.global");
+    PTX_FILL(p, ".u32 %t0, [%ps$0+$1];\n", r, 4 * sub);
     for (uint32_t run = 0; run < 2; run++) {
-        PTX_FILL(p, "    dp4a.s32.s32 %dot, %q$0, %x$0, 0;\n", 4 * run);
+        PTX_FILL(p, "    dp4a.u32.s32 %dot, %q$0, %x$0, 0;\n", 4 * run);
         for (uint32_t i = 4 * run + 1; i < 4 * run + 4; i++)
-            PTX_FILL(p, "    dp4a.s32.s32 %dot, %q$0, %x$0, %dot;\n", i);
-        PTX_LINES(p, "    mul.lo.s32 %dot, %dot, %step;\n"
-                     "    cvt.rn.f32.s32 %f, %dot;\n");
+            PTX_FILL(p, "    dp4a.u32.s32 %dot, %q$0, %x$0, %dot;\n", i);
+        PTX_FILL(p,
+                 "    mul.lo.s32 %dot, %dot, %step;\n"
+                 "    dp2a.lo.s32.s32 %dot, %t0, 0x$x0, %dot;\n"
+                 "    cvt.rn.f32.s32 %f, %dot;\n",
+                 (256u - PTX_FP4_LESS) << 8 * run);
         if (run)
             PTX_FILL(p, "    fma.rn.f32 %bs$0, %f, %m, %bs$0;\n", r);
         else
@@ -201,6 +206,7 @@ void ptx_dot_unit_nvfp4(const struct ptx_dot *dot)
     PTX_LINES(p, "    .reg .b32 %q<8>;\n");
     ptx_dot_chunks(dot, 0, 0, 9);
     ptx_dot_end_loads(dot);
+    ptx_dot_sums_at(dot);
     for (uint32_t r = 0; r < dot->rows; r++)
         PTX_FILL(p, "    mov.f32 %bs$0, 0f00000000;\n", r);
     for (uint32_t sub = 0; sub < 8; sub++) {

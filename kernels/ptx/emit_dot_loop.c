@@ -38,13 +38,17 @@ static void part_floats(const struct ptx_dot *dot, uint32_t r)
                  r);
 }
 
-// Row r of a part with a float scale for each run of 16: %d and %m.
+// Row r of a part with a float scale for each run of 16: %d and %m. The product of the sums, of which each run has one in
+// %t0, takes off the offset.
 static void part_runs(const struct ptx_dot *dot, uint32_t r)
 {
     for (uint32_t run = 0; run < 2; run++) {
         part_products(dot, 4 * run, 4);
-        PTX_LINES(dot->p, "    mul.lo.s32 %dot, %dot, %step;\n"
-                          "    cvt.rn.f32.s32 %f, %dot;\n");
+        PTX_FILL(dot->p,
+                 "    mul.lo.s32 %dot, %dot, %step;\n"
+                 "    dp2a.lo.s32.s32 %dot, %t0, 0x$x0, %dot;\n"
+                 "    cvt.rn.f32.s32 %f, %dot;\n",
+                 (256u - ptx_bytes_of(dot->type)->less) << 8 * run);
         if (run)
             PTX_FILL(dot->p, "    fma.rn.f32 %bs$0, %f, %m, %bs$0;\n", r);
         else

@@ -184,12 +184,13 @@ static void fifth_bits(struct ptx *p, uint32_t part)
 
 static void nibbles_of_part(struct ptx *p, enum dtype type, uint32_t part)
 {
-    const bool table = type == DT_IQ4_NL || type == DT_IQ4_XS || type == DT_MXFP4;
     for (uint32_t i = 0; i < 4; i++) {
         const uint32_t low = fragment(i, 0), high = fragment(i, 1);
         PTX_FILL(p, "    ld.shared.b32 %a$0, [%by_pair+$1];\n", low, CHUNK * part + EIGHT_ROWS * i);
-        if (table)
-            ptx_nibble_values(p, type == DT_MXFP4 ? fp4_values : iq4_values, "%a", low, "%a", low, high);
+        if (type == DT_MXFP4)
+            ptx_fp4_bytes(p, "%a", low, "%a", low, high);
+        else if (type == DT_IQ4_NL || type == DT_IQ4_XS)
+            ptx_nibble_values(p, iq4_values, "%a", low, "%a", low, high);
         else
             PTX_FILL(p,
                      "    shr.u32 %a$1, %a$0, 4;\n"

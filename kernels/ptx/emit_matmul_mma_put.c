@@ -61,15 +61,15 @@ void ptx_mma_put_at(struct ptx *p, const struct ptx_matmul *m)
 
 // ---- weights
 
-// Subtracts `less` from each byte of the part's words. The top bit of each byte is set first, and takes the borrow.
+// Subtracts `less` from each byte of the part's words, which become signed. A sum of 128 - less and such a byte is below 256,
+// so nothing carries to the next.
 void ptx_mma_take_off(struct ptx *p, uint32_t less)
 {
     for (uint32_t i = 0; i < 8; i++)
         PTX_FILL(p,
-                 "    or.b32 %q$0, %q$0, 0x80808080;\n"
-                 "    sub.u32 %q$0, %q$0, 0x$x1;\n"
+                 "    add.u32 %q$0, %q$0, 0x$x1;\n"
                  "    xor.b32 %q$0, %q$0, 0x80808080;\n",
-                 i, less * 0x01010101);
+                 i, (128 - less) * 0x01010101);
 }
 
 // Multiplies the bytes of the part with their scales. Those of a type with an offset become scale * (less - q). With
