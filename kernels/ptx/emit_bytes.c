@@ -48,10 +48,9 @@ const struct ptx_bytes *ptx_bytes_of(enum dtype type)
 
 void ptx_type_chunk(struct ptx *p, uint32_t times, uint32_t first)
 {
-    PTX_FILL(p,
-             "    mad.wide.u32 %at, %part, $0, %chunk;\n"
-             "    add.u64 %at, %at, $1;\n",
-             512 * times, 512 * first);
+    PTX_FILL(p, "    mad.wide.u32 %at, %part, $0, %chunk;\n", 512 * times);
+    if (first)
+        PTX_FILL(p, "    add.u64 %at, %at, $0;\n", 512 * first);
 }
 
 // Loads chunk `chunk` after %at to %q<word> and the three registers after it.
@@ -61,19 +60,23 @@ static void load_chunk(struct ptx *p, uint32_t word, uint32_t chunk)
              512 * chunk);
 }
 
-// Sets %at to %chunk plus the offset of byte %part * n of the array that starts with chunk `first`; n is a power of
-// two below 16.
+// Sets %at to %chunk plus the offset of byte %part * n of the array that starts with chunk `first`; n is a power of two
+// below 16. The array of one or two bytes for each of 8 parts is within one chunk.
 void ptx_type_array(struct ptx *p, uint32_t first, uint32_t n)
 {
-    PTX_FILL(p,
-             "    mul.lo.u32 %t0, %part, $0;\n"
-             "    shr.u32 %t1, %t0, 4;\n"
-             "    and.b32 %t0, %t0, 15;\n"
-             "    mad.lo.u32 %t0, %t1, 512, %t0;\n"
-             "    cvt.u64.u32 %at, %t0;\n"
-             "    add.u64 %at, %at, %chunk;\n"
-             "    add.u64 %at, %at, $1;\n",
-             n, 512 * first);
+    if (n <= 2)
+        PTX_FILL(p, "    mad.wide.u32 %at, %part, $0, %chunk;\n", n);
+    else
+        PTX_FILL(p,
+                 "    mul.lo.u32 %t0, %part, $0;\n"
+                 "    shr.u32 %t1, %t0, 4;\n"
+                 "    and.b32 %t0, %t0, 15;\n"
+                 "    mad.lo.u32 %t0, %t1, 512, %t0;\n"
+                 "    cvt.u64.u32 %at, %t0;\n"
+                 "    add.u64 %at, %at, %chunk;\n",
+                 n);
+    if (first)
+        PTX_FILL(p, "    add.u64 %at, %at, $0;\n", 512 * first);
 }
 
 // Sets %d from the half at byte part * 2 of the array that starts with chunk `first`.

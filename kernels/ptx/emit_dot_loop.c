@@ -112,19 +112,29 @@ static void part_row(const struct ptx_dot *dot, uint32_t r)
                  r);
 }
 
+// Clears the sums of the block.
+static void clear_sums(const struct ptx_dot *dot, bool floats)
+{
+    const struct ptx_bytes *b = ptx_bytes_of(dot->type);
+    for (uint32_t r = 0; r < dot->rows; r++) {
+        if (floats)
+            PTX_FILL(dot->p, "    mov.f32 %bs$0, 0f00000000;\n", r);
+        else
+            PTX_FILL(dot->p, "    mov.b32 %isum$0, 0;\n", r);
+        if (!floats && (b->min || b->less))
+            PTX_FILL(dot->p, "    mov.b32 %msum$0, 0;\n", r);
+    }
+}
+
 void ptx_dot_unit_loop(const struct ptx_dot *dot)
 {
     struct ptx *p = dot->p;
     const struct ptx_bytes *b = ptx_bytes_of(dot->type);
     const struct ptx_part part = {.p = p, .type = dot->type};
     const bool runs = b->scales == PTX_SCALE_FLOAT_16, floats = b->scales == PTX_SCALE_FLOAT || runs;
-    ptx_dot_sums_at(dot);
-    for (uint32_t r = 0; r < dot->rows; r++)
-        PTX_FILL(p,
-                 "    mov.f32 %bs$0, 0f00000000;\n"
-                 "    mov.b32 %isum$0, 0;\n"
-                 "    mov.b32 %msum$0, 0;\n",
-                 r);
+    if (b->min || b->less)
+        ptx_dot_sums_at(dot);
+    clear_sums(dot, floats);
     PTX_LINES(p, "    mov.u32 %part, 0;\n"
                  "PART: // 8 turns\n"
                  "    .pragma \"nounroll\";\n");

@@ -214,7 +214,7 @@ static void signed_entry(struct ptx *p, enum dtype t, const struct ptx_grid_plac
         PTX_LINES(p, "    popc.b32 %e3, %e2;\n"
                      "    mad.lo.u32 %e1, %e3, 0x80000000, %e1;\n");
     PTX_FILL(p,
-             "    prmt.b32 %e1, %e1, 0, 0xba98;\n"
+             "    prmt.b32 %e1, %e1, %e1, 0xfe98;\n"
              "    sub.u32 %e3, 0x01010100, %e0;\n"
              "    lop3.b32 %q$0, %e1, %e3, %e0, 0xca;\n", // %e1 ? %e3 : %e0
              i);

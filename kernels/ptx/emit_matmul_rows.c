@@ -55,6 +55,12 @@ static bool multiplies_scales(const struct ptx_matmul *m)
     return !ptx_scales_are_floats(m) && (m->target == 80 || m->target == 90 || m->target == 100);
 }
 
+// Whether each part multiplies sums of the activations by a float minimum.
+static bool float_sums(const struct ptx_matmul *m)
+{
+    return ptx_scales_are_floats(m) && ptx_bytes_of(m->type)->min;
+}
+
 static uint32_t blocks_of(const struct ptx_matmul *m)
 {
     return tile_units(m->type, m->n_in);
@@ -102,7 +108,7 @@ static void head(struct ptx *p, const struct ptx_matmul *m)
     PTX_FILL(p,
              "    .reg .pred %has;\n"
              PTX_MANY_REGS
-             "    .reg .u32 %g, %t, %block, %part, %region, %put, %take, %take_steps, %take_sums, %last, %at_row;\n"
+             "    .reg .u32 %g, %t, %block, %part, %region, %put, %take, %take_steps, %take_sums, %at_row;\n"
              "    .reg .u32 %from0, %from1, %from2, %from3, %base;\n"
              "    .reg .u64 %unit, %chunk, %px_row, %px_all, %at_x, %pb<$3>;\n"
              "    .reg .b32 %a<8>, %b<2>, %c<4>, %e<4>, %scale<8>, %step<2>, %sum<2>, %by<4>, %low, %high;\n"
@@ -123,7 +129,6 @@ static void places(struct ptx *p, const struct ptx_matmul *m)
              "    mad.wide.u32 %w_tile, %tile, $0, %w_tile;\n"
              "    shr.u32 %g, %lane, 2;\n"
              "    and.b32 %t, %lane, 3;\n"
-             "    sub.u32 %last, %rows, 1;\n"
              "    mov.u64 %px_all, %px0;\n",
              (uint32_t)tile_bytes(m->type, m->n_in));
     ptx_matmul_many_row(p, m, "%lane");
@@ -197,8 +202,9 @@ static void begin_block(struct ptx *p, const struct ptx_matmul *m)
     else
         PTX_LINES(p, "    // columns 2 t and 2 t + 1 of each 8\n"
                      "    mad.lo.u32 %take_steps, %t, 16, %region;\n");
-    PTX_LINES(p, "    mad.lo.u32 %take_sums, %t, 64, %region;\n"
-                 "    mov.u32 %part, 0;\n");
+    if (float_sums(m))
+        PTX_LINES(p, "    mad.lo.u32 %take_sums, %t, 64, %region;\n");
+    PTX_LINES(p, "    mov.u32 %part, 0;\n");
 }
 
 // Gives the lane what lanes g, g + 8, g + 16 and g + 24 have in <reg><number>: to <to><i>.
@@ -282,7 +288,7 @@ static void unpack(struct ptx *p, const struct ptx_matmul *m)
 // fragment of the steps, where a matrix instruction multiplies them.
 static void load_steps(struct ptx *p, const struct ptx_matmul *m, uint32_t nt)
 {
-    const bool sums = ptx_scales_are_floats(m) && ptx_bytes_of(m->type)->min;
+    const bool sums = float_sums(m);
     if (multiplies_scales(m)) {
         PTX_FILL(p,
                  "    mov.b32 %step0, 0;\n"
@@ -441,8 +447,9 @@ static void block(struct ptx *p, const struct ptx_matmul *m)
         for (uint32_t mt = 0; mt < 2; mt++)
             (ptx_scales_are_floats(m) ? add_floats : add_integers)(p, m, mt, nt);
     }
+    if (float_sums(m))
+        PTX_LINES(p, "    add.u32 %take_sums, %take_sums, 4;\n");
     PTX_LINES(p, "    add.u32 %take_steps, %take_steps, 1;\n"
-                 "    add.u32 %take_sums, %take_sums, 4;\n"
                  "    add.u32 %part, %part, 1;\n"
                  "    setp.lt.u32 %more, %part, 8;\n"
                  "    @%more bra PART;\n");
