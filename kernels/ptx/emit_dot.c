@@ -5,6 +5,9 @@
 // type's offset (8 in Q4_0, 32 in Q6_K). It is cheaper to subtract the offset times the sum of the activations, which
 // the q8 row contains, at the end. Each word is multiplied with the words of every row by dp4a, and the sum of 32
 // products with the step of the row's 32 activations. The sums in the q8 row have their steps already.
+//
+// Here are the units of one or two rows, of types with nibbles or more bits. Codebooks are in emit_dot_grid.c, other types of
+// few bits in emit_dot_bits.c, more rows in emit_dot_loop.c.
 #include "kernels/ptx/emit_dot.h"
 
 #include "gguf/dtype_iq.h"

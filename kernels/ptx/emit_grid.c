@@ -8,7 +8,7 @@
 // cache wait for each other, so that a look-up of a word takes about as long as a dozen instructions. Therefore signs come
 // from arithmetic and entries are one word each:
 //   - A magnitude of IQ2 is 8, 25 or 43, and a value of IQ1 is -1, 0 or 1. The table has their numbers, 0 to 2, in the eight
-//     nibbles of a word, which take a quarter of the book's bytes. prmt turns four nibbles into four bytes. In IQ2 bit 2 of a
+//     nibbles of a word, which take half of the book's bytes. prmt turns four nibbles into four bytes. In IQ2 bit 2 of a
 //     nibble is the sign, which selects from four bytes of negative values. In IQ1 the weights are 8 g + 1 or 8 g - 1, and
 //     the bit selects between the two.
 //   - IQ3 has eight magnitudes, so that nibbles have no room for signs. The table is the book. The negatives of the four bytes
