@@ -49,7 +49,7 @@ Test(ptx_cost, a_row_of_q8_0_takes_few_more_than_its_dp4a)
 // On tensor cores each thread computes 128 products per instruction.
 Test(ptx_cost, more_rows_cost_less_each)
 {
-    static const enum dtype of[] = {DT_Q8_0, DT_Q4_K, DT_Q6_K, DT_F16, DT_IQ2_XS};
+    static const enum dtype of[] = {DT_Q8_0, DT_Q4_K, DT_Q6_K, DT_F16, DT_IQ2_XS, DT_NVFP4};
     for (size_t i = 0; i < COUNT_OF(of); i++) {
         const uint32_t n = ptx_takes_q8(of[i]) ? 128 : 64;
         struct product_cost one = cost_of(of[i], 1, 80), few = cost_of(of[i], 8, 80), some = cost_of(of[i], 32, 80),

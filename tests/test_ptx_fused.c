@@ -582,7 +582,7 @@ Test(ptx_fused, kernels_assemble_without_spills)
         if (ptx_tiles_bytes(t, 4096, 32, &bytes, &(struct error){0}))
             continue;
 #ifndef EVERY_ARCH
-        if (t != DT_Q4_K && t != DT_Q6_K && t != DT_F16)
+        if (t != DT_Q4_K && t != DT_Q6_K && t != DT_F16 && t != DT_IQ3_XXS)
             continue;
 #endif
         struct ptx_fused f = qkv(t, t, DT_F16, false);

@@ -10,7 +10,8 @@ struct shape {
     uint32_t n, n_out[PTX_SECTIONS], gap;
 };
 static const struct shape shapes[] = {{3, {160, 33, 7}, 8}, {2, {136, 136}, 0}, {4, {32, 128, 1, 300}, 0}};
-static const enum dtype types[] = {DT_Q4_K, DT_Q6_K, DT_Q8_0, DT_Q5_1, DT_Q3_K, DT_F16, DT_BF16, DT_F32, DT_IQ2_XS};
+static const enum dtype types[] = {DT_Q4_K, DT_Q6_K, DT_Q8_0, DT_Q5_1,   DT_Q3_K,
+                                   DT_F16,  DT_BF16, DT_F32,  DT_IQ2_XS, DT_NVFP4};
 static const uint32_t classes[] = {1, 2, 4, 8, 16, 32, PTX_MANY_ROWS, PTX_WIDE_ROWS};
 enum { N_IN = 512 };
 

@@ -270,7 +270,8 @@ Test(ptx_matmul, every_class_of_rows_gives_the_same_bits)
     static const struct {
         enum dtype type;
         bool q8;
-    } of[] = {{DT_Q4_K, true}, {DT_Q6_K, true}, {DT_Q8_0, true}, {DT_Q4_1, true}, {DT_F16, false}, {DT_IQ2_XS, false}};
+    } of[] = {{DT_Q4_K, true},    {DT_Q6_K, true},    {DT_Q8_0, true},  {DT_Q4_1, true},  {DT_F16, false},
+              {DT_IQ2_XS, false}, {DT_IQ2_XXS, true}, {DT_IQ3_S, true}, {DT_TQ1_0, true}, {DT_NVFP4, true}};
     static const uint32_t n_rows[] = {1, 2, 3, 7, 8, 9, 33}, n_out[] = {1, 31, 32, 33, 65};
     for (size_t i = 0; i < COUNT_OF(n_rows); i++)
         for (uint32_t rows = 1; rows <= 8; rows *= 2)
@@ -502,6 +503,7 @@ Test(ptx_matmul, rows_go_to_the_experts_that_their_ids_name)
     check_experts(&(struct choice){DT_Q8_0, 96, 33, true, false, 1, 6});
     check_experts(&(struct choice){DT_F32, 40, 33, false, false, 1, 3});
     check_experts(&(struct choice){DT_IQ4_XS, 256, 7, false, true, 1, 5});
+    check_experts(&(struct choice){DT_IQ2_S, 256, 40, true, true, 1, 3});
 }
 
 // Products grouped by expert, with full, incomplete and missing groups.
@@ -513,14 +515,18 @@ Test(ptx_matmul, groups_of_places_have_the_bits_of_single_ones)
     check_experts(&(struct choice){DT_F32, 96, 40, false, true, PTX_MANY_ROWS, 131});
     check_experts(&(struct choice){DT_IQ4_XS, 256, 7, true, true, PTX_MANY_ROWS, 200});
     check_experts(&(struct choice){DT_IQ2_XS, 256, 33, false, true, PTX_MANY_ROWS, 50});
+    check_experts(&(struct choice){DT_IQ3_XXS, 512, 70, true, false, PTX_MANY_ROWS, 40});
+    check_experts(&(struct choice){DT_NVFP4, 192, 33, true, true, PTX_MANY_ROWS, 50});
 }
 
 // The same on tensor cores for groups of 8, 16 and 32: types with scales of each kind, several rounds of blocks.
 Test(ptx_matmul, small_groups_of_places_have_the_bits_of_single_ones)
 {
-    static const enum dtype kinds[] = {DT_Q4_K, DT_Q6_K, DT_Q8_0, DT_Q4_1, DT_IQ4_XS, DT_MXFP4};
+    static const enum dtype kinds[] = {DT_Q4_K,  DT_Q6_K,    DT_Q8_0,  DT_Q4_1,  DT_IQ4_XS,
+                                       DT_MXFP4, DT_IQ2_XXS, DT_IQ1_M, DT_TQ2_0, DT_NVFP4};
     for (size_t i = 0; i < COUNT_OF(kinds); i++) {
-        const uint32_t n_in = dtype_info[kinds[i]].block == 256 ? 512 : 96, group = 8u << i % 3;
+        const uint32_t block = (uint32_t)dtype_info[kinds[i]].block, group = 8u << i % 3;
+        const uint32_t n_in = block == 256 ? 512 : block == 64 ? 192 : 96;
         check_experts(&(struct choice){kinds[i], n_in, 40, true, i % 2 == 0, group, 1});
         check_experts(&(struct choice){kinds[i], n_in, 70, true, i % 2 == 1, 8, 40});
         check_experts(&(struct choice){kinds[i], n_in, 33, true, i % 2 == 0, 16, 41});
@@ -572,7 +578,7 @@ Test(ptx_matmul, products_that_there_are_not_are_refused)
     } while (0)
     REFUSED(type, DT_I32);
     REFUSED(type, DT_COUNT);
-    REFUSED(type, DT_IQ2_XS);
+    REFUSED(type, DT_F16);
     REFUSED(n_in, 0);
     REFUSED(n_in, 128);
     REFUSED(n_in, 1 << 21);

@@ -21,6 +21,8 @@ static const struct subject subjects[] = {
     {DT_Q8_0, PTX_WIDE_ROWS, 768, 168, 140}, {DT_Q5_1, PTX_WIDE_ROWS, 736, 168, 140},
     {DT_Q4_K, 8, 256 * 24, 33, 9},           {DT_Q6_K, 32, 256 * 24, 33, 37},
     {DT_Q5_K, 16, 256 * 24, 33, 19},         {DT_Q8_0, 16, 256 * 16, 33, 19},
+    {DT_IQ2_XXS, 8, 256 * 9, 33, 9},         {DT_IQ3_S, 1, 256 * 17, 33, 3},
+    {DT_IQ1_M, 4, 256 * 9, 33, 7},           {DT_NVFP4, PTX_MANY_ROWS, 704, 140, 70},
 };
 
 struct params {

@@ -139,6 +139,7 @@ Test(ptx_whole, gives_the_bits_of_launches)
 {
     check_bits("llama-tiny", "Q4_K_M", DT_F16, 1);
     check_bits("phi3-tiny", "F16", DT_F16, 1);
+    check_bits("llama-tiny", "IQ2_XXS", DT_F16, 1); // a table that several parts need
     if (!EVERY_SHAPE)
         return;
     check_bits("qwen2-tiny", "Q4_K_M", DT_BF16, 1);

@@ -1,11 +1,14 @@
 // Unpacks weights to bytes, for the types in which a weight is a small integer times a scale (the table `kinds`). It is
 // used where such weights are converted to floats (emit_type.c), in the 8-bit matmul by matrix instructions
-// (emit_matmul_mma.c), and in the 8-bit products of three rows or more (emit_dot.c, which unpacks types in its own way
-// for one or two rows). A thread unpacks 32 weights at a time, to eight registers of four bytes. See emit_bytes.h for
+// (emit_matmul_mma.c), and in the 8-bit products of three rows or more (emit_dot_loop.c; emit_dot.c unpacks types in its
+// own way for one or two rows). A thread unpacks 32 weights at a time, to eight registers of four bytes. Types with codebooks
+// are in emit_grid.c, others of few bits in emit_bits.c. See emit_bytes.h for
 // the interface, gguf/dtype.c and gguf/dtype_iq.c for the file's layouts, and weight_tile.def for the layout of a unit.
 #include "kernels/ptx/emit_bytes.h"
 
 #include "gguf/dtype_iq.h"
+#include "kernels/ptx/emit_bits.h"
+#include "kernels/ptx/emit_grid.h"
 #include "kernels/ptx/emit_nibble.h"
 
 static const struct ptx_bytes kinds[DT_COUNT] = {
@@ -15,13 +18,25 @@ static const struct ptx_bytes kinds[DT_COUNT] = {
     [DT_Q5_1] = {.scales = PTX_SCALE_FLOAT, .min = true},
     [DT_Q8_0] = {.scales = PTX_SCALE_FLOAT, .is_signed = true},
     [DT_IQ4_NL] = {.scales = PTX_SCALE_FLOAT, .is_signed = true},
-    [DT_MXFP4] = {.scales = PTX_SCALE_FLOAT, .is_signed = true},
+    [DT_MXFP4] = {.scales = PTX_SCALE_FLOAT, .less = PTX_FP4_LESS},
     [DT_Q2_K] = {.scales = PTX_SCALE_16, .min = true},
     [DT_Q3_K] = {.scales = PTX_SCALE_16, .less = 4},
     [DT_Q4_K] = {.scales = PTX_SCALE_32, .min = true},
     [DT_Q5_K] = {.scales = PTX_SCALE_32, .min = true},
     [DT_Q6_K] = {.scales = PTX_SCALE_16, .less = 32},
     [DT_IQ4_XS] = {.scales = PTX_SCALE_32, .is_signed = true},
+    [DT_IQ2_XXS] = {.scales = PTX_SCALE_32, .is_signed = true},
+    [DT_IQ2_XS] = {.scales = PTX_SCALE_16, .is_signed = true},
+    [DT_IQ2_S] = {.scales = PTX_SCALE_16, .is_signed = true},
+    [DT_IQ3_XXS] = {.scales = PTX_SCALE_32, .is_signed = true},
+    [DT_IQ3_S] = {.scales = PTX_SCALE_32, .is_signed = true},
+    [DT_IQ1_S] = {.scales = PTX_SCALE_32, .is_signed = true},
+    [DT_IQ1_M] = {.scales = PTX_SCALE_16, .is_signed = true},
+    [DT_TQ1_0] = {.scales = PTX_SCALE_32, .is_signed = true},
+    [DT_TQ2_0] = {.scales = PTX_SCALE_32, .is_signed = true},
+    [DT_Q1_0] = {.scales = PTX_SCALE_FLOAT, .less = 1},
+    [DT_Q2_0] = {.scales = PTX_SCALE_FLOAT, .less = 1},
+    [DT_NVFP4] = {.scales = PTX_SCALE_FLOAT_16, .less = PTX_FP4_LESS},
 };
 
 const struct ptx_bytes *ptx_bytes_of(enum dtype type)
@@ -33,10 +48,9 @@ const struct ptx_bytes *ptx_bytes_of(enum dtype type)
 
 void ptx_type_chunk(struct ptx *p, uint32_t times, uint32_t first)
 {
-    PTX_FILL(p,
-             "    mad.wide.u32 %at, %part, $0, %chunk;\n"
-             "    add.u64 %at, %at, $1;\n",
-             512 * times, 512 * first);
+    PTX_FILL(p, "    mad.wide.u32 %at, %part, $0, %chunk;\n", 512 * times);
+    if (first)
+        PTX_FILL(p, "    add.u64 %at, %at, $0;\n", 512 * first);
 }
 
 // Loads chunk `chunk` after %at to %q<word> and the three registers after it.
@@ -46,19 +60,23 @@ static void load_chunk(struct ptx *p, uint32_t word, uint32_t chunk)
              512 * chunk);
 }
 
-// Sets %at to %chunk plus the offset of byte %part * n of the array that starts with chunk `first`; n is a power of
-// two below 16.
+// Sets %at to %chunk plus the offset of byte %part * n of the array that starts with chunk `first`; n is a power of two
+// below 16. The array of one or two bytes for each of 8 parts is within one chunk.
 void ptx_type_array(struct ptx *p, uint32_t first, uint32_t n)
 {
-    PTX_FILL(p,
-             "    mul.lo.u32 %t0, %part, $0;\n"
-             "    shr.u32 %t1, %t0, 4;\n"
-             "    and.b32 %t0, %t0, 15;\n"
-             "    mad.lo.u32 %t0, %t1, 512, %t0;\n"
-             "    cvt.u64.u32 %at, %t0;\n"
-             "    add.u64 %at, %at, %chunk;\n"
-             "    add.u64 %at, %at, $1;\n",
-             n, 512 * first);
+    if (n <= 2)
+        PTX_FILL(p, "    mad.wide.u32 %at, %part, $0, %chunk;\n", n);
+    else
+        PTX_FILL(p,
+                 "    mul.lo.u32 %t0, %part, $0;\n"
+                 "    shr.u32 %t1, %t0, 4;\n"
+                 "    and.b32 %t0, %t0, 15;\n"
+                 "    mad.lo.u32 %t0, %t1, 512, %t0;\n"
+                 "    cvt.u64.u32 %at, %t0;\n"
+                 "    add.u64 %at, %at, %chunk;\n",
+                 n);
+    if (first)
+        PTX_FILL(p, "    add.u64 %at, %at, $0;\n", 512 * first);
 }
 
 // Sets %d from the half at byte part * 2 of the array that starts with chunk `first`.
@@ -179,8 +197,10 @@ static void bytes_small(const struct ptx_part *part)
         return;
     }
     for (uint32_t i = 0; i < 4; i++) {
-        if (t == DT_IQ4_NL || t == DT_MXFP4)
-            ptx_nibble_values(p, t == DT_MXFP4 ? fp4_values : iq4_values, "%q", i, "%q", i, i + 4);
+        if (t == DT_MXFP4)
+            ptx_fp4_bytes(p, "%q", i, "%q", i, i + 4);
+        else if (t == DT_IQ4_NL)
+            ptx_nibble_values(p, iq4_values, "%q", i, "%q", i, i + 4);
         else
             PTX_FILL(p,
                      "    shr.u32 %q$1, %q$0, 4;\n"
@@ -367,6 +387,22 @@ static void bytes_iq4_xs(const struct ptx_part *part)
 void ptx_type_bytes(const struct ptx_part *part)
 {
     switch (part->type) {
+    case DT_IQ2_XXS:
+    case DT_IQ2_XS:
+    case DT_IQ2_S:
+    case DT_IQ3_XXS:
+    case DT_IQ3_S:
+    case DT_IQ1_S:
+    case DT_IQ1_M:
+        ptx_grid_bytes(part);
+        break;
+    case DT_TQ1_0:
+    case DT_TQ2_0:
+    case DT_Q1_0:
+    case DT_Q2_0:
+    case DT_NVFP4:
+        ptx_bits_bytes(part);
+        break;
     case DT_Q2_K:
         bytes_q2_k(part);
         break;

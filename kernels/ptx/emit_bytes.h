@@ -8,8 +8,9 @@
 #include "kernels/ptx/emit_type.h"
 
 enum ptx_scale {
-    PTX_SCALE_NONE,  // the type has no such form
-    PTX_SCALE_FLOAT, // a float for each part: w = %d * (q - less), or with a minimum w = %d * q + %m
+    PTX_SCALE_NONE,     // the type has no such form
+    PTX_SCALE_FLOAT,    // a float for each part: w = %d * (q - less), or with a minimum w = %d * q + %m
+    PTX_SCALE_FLOAT_16, // a float for each run of 16: %d of the first, %m of the second
     // An integer for each run of 16: w = %d * %s<run> * (q - less), or with minima w = %d * %s<run> * q - %m *
     // %n<run>.
     PTX_SCALE_16,

@@ -5,34 +5,35 @@
 // type's offset (8 in Q4_0, 32 in Q6_K). It is cheaper to subtract the offset times the sum of the activations, which
 // the q8 row contains, at the end. Each word is multiplied with the words of every row by dp4a, and the sum of 32
 // products with the step of the row's 32 activations. The sums in the q8 row have their steps already.
+//
+// Here are the units of one or two rows, of types with nibbles or more bits. Codebooks are in emit_dot_grid.c, other types of
+// few bits in emit_dot_bits.c, more rows in emit_dot_loop.c.
 #include "kernels/ptx/emit_dot.h"
 
 #include "gguf/dtype_iq.h"
 #include "kernels/ptx/emit_bytes.h"
+#include "kernels/ptx/emit_dot_parts.h"
 #include "kernels/ptx/emit_nibble.h"
 
 enum { HALF = 4 }; // sub-blocks of 32 weights in half of a unit
 
 // ---- loads
 
-// Begins the load of a weight: from the ring in shared memory, or from global memory.
-static void load_from(const struct ptx_dot *dot)
+void ptx_dot_load(const struct ptx_dot *dot)
 {
     ptx_word(dot->p, dot->loaded ? "    ld.shared" : "    ld.global.nc");
 }
 
-// Follows the last load of the unit's weights.
-static void end_loads(const struct ptx_dot *dot)
+void ptx_dot_end_loads(const struct ptx_dot *dot)
 {
     if (dot->loaded)
         dot->loaded(dot->p, dot->of);
 }
 
-// Loads `chunks` chunks of the unit, from chunk `from` on, to %w<first> and the following registers.
-static void load_chunks(const struct ptx_dot *dot, uint32_t first, uint32_t from, uint32_t chunks)
+void ptx_dot_chunks(const struct ptx_dot *dot, uint32_t first, uint32_t from, uint32_t chunks)
 {
     for (uint32_t i = 0; i < chunks; i++) {
-        load_from(dot);
+        ptx_dot_load(dot);
         PTX_FILL(dot->p, ".v4.u32 {%w$0, %w$1, %w$2, %w$3}, [%chunk+$4];\n", first + 4 * i, first + 4 * i + 1,
                  first + 4 * i + 2, first + 4 * i + 3, 512 * (from + i));
     }
@@ -42,12 +43,11 @@ static void load_chunks(const struct ptx_dot *dot, uint32_t first, uint32_t from
 static void load_later(const struct ptx_dot *dot, uint32_t first, uint32_t from, uint32_t chunks)
 {
     PTX_LINES(dot->p, "    bar.warp.sync 0xffffffff;\n"); // ptxas would load them at once
-    load_chunks(dot, first, from, chunks);
-    end_loads(dot);
+    ptx_dot_chunks(dot, first, from, chunks);
+    ptx_dot_end_loads(dot);
 }
 
-// Sets %at to the lane's address in the piece of `size` bytes.
-static void piece_at(const struct ptx_dot *dot, uint32_t size)
+void ptx_dot_piece(const struct ptx_dot *dot, uint32_t size)
 {
     PTX_FILL(dot->p,
              "    mad.wide.u32 %at, %lane, $0, %unit;\n"
@@ -55,10 +55,10 @@ static void piece_at(const struct ptx_dot *dot, uint32_t size)
              size, tile_piece(dot->type, size));
 }
 
-static void half_piece(const struct ptx_dot *dot)
+void ptx_dot_half_piece(const struct ptx_dot *dot)
 {
-    piece_at(dot, 2);
-    load_from(dot);
+    ptx_dot_piece(dot, 2);
+    ptx_dot_load(dot);
     PTX_LINES(dot->p, ".b16 %h, [%at];\n"
                       "    cvt.f32.f16 %d, %h;\n");
 }
@@ -83,8 +83,7 @@ static void half_of(struct ptx *p, uint32_t word, uint32_t i)
         PTX_LINES(p, "    cvt.f32.f16 %d, %h;\n");
 }
 
-// Sets %ps<r> to the address of the sums of the block's activations in row r: 16 sums of 16 bits.
-static void sums_at(const struct ptx_dot *dot)
+void ptx_dot_sums_at(const struct ptx_dot *dot)
 {
     for (uint32_t r = 0; r < dot->rows; r++)
         PTX_FILL(dot->p,
@@ -103,16 +102,14 @@ static void load_steps(const struct ptx_dot *dot)
     }
 }
 
-// Sets %step to the step of 32 activations of row r.
-static void step_of(const struct ptx_dot *dot, uint32_t r, uint32_t sub)
+void ptx_dot_step(const struct ptx_dot *dot, uint32_t r, uint32_t sub)
 {
     PTX_FILL(dot->p, "    bfe.u32 %step, %steps$0, $1, 8;\n", 2 * r + sub / 4, sub % 4 * 8);
 }
 
 // ---- products
 
-// Loads 32 activations of row r to %x0 to %x7.
-static void load_x(const struct ptx_dot *dot, uint32_t r, uint32_t sub)
+void ptx_dot_load_x(const struct ptx_dot *dot, uint32_t r, uint32_t sub)
 {
     for (uint32_t i = 0; i < 2; i++) {
         ptx_word(dot->p, dot->shared ? "    ld.shared" : "    ld.global");
@@ -121,8 +118,7 @@ static void load_x(const struct ptx_dot *dot, uint32_t r, uint32_t sub)
     }
 }
 
-// Loads the 16 sums of row r's activations to %x0 to %x7.
-static void load_sums(const struct ptx_dot *dot, uint32_t r)
+void ptx_dot_load_sums(const struct ptx_dot *dot, uint32_t r)
 {
     for (uint32_t i = 0; i < 2; i++) {
         ptx_word(dot->p, dot->shared ? "    ld.shared" : "    ld.global");
@@ -178,8 +174,10 @@ static void weights_32(const struct ptx_dot *dot, uint32_t sub)
         return;
     }
     for (uint32_t i = 0; i < 8; i++) {
-        if ((t == DT_IQ4_NL || t == DT_MXFP4) && i < 4) {
-            ptx_nibble_values(p, t == DT_MXFP4 ? fp4_values : iq4_values, "%w", 4 * sub + i, "%b", i, i + 4);
+        if (t == DT_MXFP4 && i < 4) {
+            ptx_fp4_bytes(p, "%w", 4 * sub + i, "%b", i, i + 4);
+        } else if (t == DT_IQ4_NL && i < 4) {
+            ptx_nibble_values(p, iq4_values, "%w", 4 * sub + i, "%b", i, i + 4);
         } else if (t != DT_IQ4_NL && t != DT_MXFP4) {
             nibbles(p, i, 4 * sub + i % 4, i / 4 * 4);
             if (t == DT_Q5_0 || t == DT_Q5_1)
@@ -225,27 +223,28 @@ static void unit_32(const struct ptx_dot *dot)
 {
     struct ptx *p = dot->p;
     enum dtype t = dot->type;
-    bool min = t == DT_Q4_1 || t == DT_Q5_1, book = t == DT_IQ4_NL || t == DT_MXFP4;
-    uint32_t less = t == DT_Q4_0 ? 0xf8f8f8f8 : t == DT_Q5_0 ? 0xf0f0f0f0 : 0;
+    const struct ptx_bytes *b = ptx_bytes_of(t);
+    bool min = b->min;
+    uint32_t less = b->less ? (256u - b->less) * 0x01010101 : 0;
     uint32_t qs = t == DT_Q8_0 ? 2 : 1;
-    load_chunks(dot, 32 * qs, 8 * qs, tile_unit_bytes(t) / 16 - 8 * qs);
+    ptx_dot_chunks(dot, 32 * qs, 8 * qs, tile_unit_bytes(t) / 16 - 8 * qs);
     if (t == DT_MXFP4) {
-        piece_at(dot, 8);
-        load_from(dot);
+        ptx_dot_piece(dot, 8);
+        ptx_dot_load(dot);
         PTX_LINES(p, ".v2.u32 {%w32, %w33}, [%at];\n");
     }
     uint32_t ahead = !dot->loaded ? 0 : t == DT_Q8_0 ? HALF : 8; // sub-blocks that are loaded before the first product
     for (uint32_t sub = 0; sub < ahead; sub++)
-        load_chunks(dot, 4 * qs * sub, qs * sub, qs);
+        ptx_dot_chunks(dot, 4 * qs * sub, qs * sub, qs);
     if (ahead == 8)
-        end_loads(dot);
+        ptx_dot_end_loads(dot);
     if (min || less)
-        sums_at(dot);
+        ptx_dot_sums_at(dot);
     for (uint32_t r = 0; r < dot->rows; r++)
         PTX_FILL(p, "    mov.f32 %bs$0, 0f00000000;\n", r);
     for (uint32_t sub = 0; sub < 8; sub++) {
         if (!dot->loaded)
-            load_chunks(dot, 4 * qs * sub, qs * sub, qs);
+            ptx_dot_chunks(dot, 4 * qs * sub, qs * sub, qs);
         if (ahead == HALF && sub == HALF)
             load_later(dot, 4 * qs * HALF, qs * HALF, qs * HALF);
         if (t == DT_Q8_0 && dot->rows == 1 && sub == 7 && !dot->loaded)
@@ -254,14 +253,14 @@ static void unit_32(const struct ptx_dot *dot)
         scales_32(dot, sub);
         weights_32(dot, sub);
         for (uint32_t r = 0; r < dot->rows; r++) {
-            load_x(dot, r, sub);
+            ptx_dot_load_x(dot, r, sub);
             PTX_LINES(p, "    mov.u32 %dot, 0;\n");
             if (min || less) {
                 ptx_word(p, dot->shared ? "    ld.shared" : "    ld.global");
                 PTX_FILL(p, ".u32 %t0, [%ps$0+$1];\n", r, 4 * sub);
             }
-            products(p, 0, 8, book || t == DT_Q8_0);
-            step_of(dot, r, sub);
+            products(p, 0, 8, b->is_signed);
+            ptx_dot_step(dot, r, sub);
             PTX_LINES(p, "    mul.lo.s32 %dot, %dot, %step;\n");
             if (less)
                 PTX_FILL(p, "    dp2a.lo.s32.s32 %dot, %t0, 0x$x0, %dot;\n", less);
@@ -293,7 +292,7 @@ static void scaled_runs(const struct ptx_dot *dot, uint32_t r, uint32_t sub)
         else
             PTX_FILL(dot->p, "    mul.lo.s32 %sum, %dot, %scale$0;\n", 2 * sub);
     }
-    step_of(dot, r, sub);
+    ptx_dot_step(dot, r, sub);
     PTX_FILL(dot->p, "    mad.lo.s32 %isum$0, %sum, %step, %isum$0;\n", r);
 }
 
@@ -313,7 +312,7 @@ static void offsets(const struct ptx_dot *dot, uint32_t word, uint32_t less)
 {
     struct ptx *p = dot->p;
     for (uint32_t r = 0; r < dot->rows; r++) {
-        load_sums(dot, r);
+        ptx_dot_load_sums(dot, r);
         PTX_FILL(p, "    mov.u32 %isum$0, 0;\n", r);
         for (uint32_t i = 0; i < 4; i++)
             PTX_FILL(p,
@@ -328,10 +327,10 @@ static void offsets(const struct ptx_dot *dot, uint32_t word, uint32_t less)
 static void unit_q6_k(const struct ptx_dot *dot)
 {
     struct ptx *p = dot->p;
-    load_chunks(dot, 0, 0, 13);
-    half_piece(dot);
-    end_loads(dot);
-    sums_at(dot);
+    ptx_dot_chunks(dot, 0, 0, 13);
+    ptx_dot_half_piece(dot);
+    ptx_dot_end_loads(dot);
+    ptx_dot_sums_at(dot);
     signed_scales(p, 48);
     offsets(dot, 48, 32);
     for (uint32_t sub = 0; sub < 8; sub++) {
@@ -342,7 +341,7 @@ static void unit_q6_k(const struct ptx_dot *dot)
             PTX_FILL(p, "    or.b32 %b$0, %b$0, %t0;\n", i);
         }
         for (uint32_t r = 0; r < dot->rows; r++) {
-            load_x(dot, r, sub);
+            ptx_dot_load_x(dot, r, sub);
             scaled_runs(dot, r, sub);
         }
     }
@@ -383,16 +382,16 @@ static void q3_k_scales(struct ptx *p)
 static void unit_q3_k(const struct ptx_dot *dot)
 {
     struct ptx *p = dot->p;
-    load_chunks(dot, 0, 0, 6);
-    piece_at(dot, 8);
-    load_from(dot);
+    ptx_dot_chunks(dot, 0, 0, 6);
+    ptx_dot_piece(dot, 8);
+    ptx_dot_load(dot);
     PTX_LINES(p, ".v2.u32 {%w24, %w25}, [%at];\n");
-    piece_at(dot, 4);
-    load_from(dot);
+    ptx_dot_piece(dot, 4);
+    ptx_dot_load(dot);
     PTX_LINES(p, ".u32 %w26, [%at];\n");
-    half_piece(dot);
-    end_loads(dot);
-    sums_at(dot);
+    ptx_dot_half_piece(dot);
+    ptx_dot_end_loads(dot);
+    ptx_dot_sums_at(dot);
     q3_k_scales(p);
     signed_scales(p, 24);
     offsets(dot, 24, 4);
@@ -404,7 +403,7 @@ static void unit_q3_k(const struct ptx_dot *dot)
             PTX_FILL(p, "    or.b32 %b$0, %b$0, %t0;\n", i);
         }
         for (uint32_t r = 0; r < dot->rows; r++) {
-            load_x(dot, r, sub);
+            ptx_dot_load_x(dot, r, sub);
             scaled_runs(dot, r, sub);
         }
     }
@@ -421,7 +420,7 @@ static void end_with_minima(const struct ptx_dot *dot, uint32_t word)
 {
     struct ptx *p = dot->p;
     for (uint32_t r = 0; r < dot->rows; r++) {
-        load_sums(dot, r);
+        ptx_dot_load_sums(dot, r);
         PTX_LINES(p, "    mov.u32 %dot, 0;\n");
         for (uint32_t i = 0; i < 4; i++)
             PTX_FILL(p,
@@ -442,13 +441,13 @@ static void end_with_minima(const struct ptx_dot *dot, uint32_t word)
 static void unit_q2_k(const struct ptx_dot *dot)
 {
     struct ptx *p = dot->p;
-    load_chunks(dot, 0, 0, 5);
-    piece_at(dot, 4);
-    load_from(dot);
+    ptx_dot_chunks(dot, 0, 0, 5);
+    ptx_dot_piece(dot, 4);
+    ptx_dot_load(dot);
     PTX_LINES(p, ".u32 %w20, [%at];\n");
-    end_loads(dot);
+    ptx_dot_end_loads(dot);
     halves(p, 20);
-    sums_at(dot);
+    ptx_dot_sums_at(dot);
     for (uint32_t i = 0; i < 16; i++)
         PTX_FILL(p,
                  "    mov.b32 %dot, %w$1;\n"
@@ -468,7 +467,7 @@ static void unit_q2_k(const struct ptx_dot *dot)
             PTX_FILL(p, "    mov.u32 %b$0, %t0;\n", i);
         }
         for (uint32_t r = 0; r < dot->rows; r++) {
-            load_x(dot, r, sub);
+            ptx_dot_load_x(dot, r, sub);
             scaled_runs(dot, r, sub);
         }
     }
@@ -521,7 +520,7 @@ static void unit_q4_k(const struct ptx_dot *dot)
         for (uint32_t i = 0; i < 8; i++)
             PTX_FILL(p, "    and.b32 %b$0, %w$1, 0x$x2;\n", i, 4 + sub / 2 * 8 + i, sub % 2 ? 0xf0f0f0f0 : 0x0f0f0f0f);
         for (uint32_t r = 0; r < dot->rows; r++) {
-            load_x(dot, r, sub);
+            ptx_dot_load_x(dot, r, sub);
             scaled_k4(dot, r, sub, sub % 2 * 4);
         }
     }
@@ -539,7 +538,7 @@ static void unit_q5_k(const struct ptx_dot *dot)
             PTX_FILL(p, "    or.b32 %b$0, %b$0, %t0;\n", i);
         }
         for (uint32_t r = 0; r < dot->rows; r++) {
-            load_x(dot, r, sub);
+            ptx_dot_load_x(dot, r, sub);
             scaled_k4(dot, r, sub, 0);
         }
     }
@@ -550,10 +549,10 @@ static void unit_k4(const struct ptx_dot *dot)
 {
     struct ptx *p = dot->p;
     bool five = dot->type == DT_Q5_K;
-    load_chunks(dot, 0, 0, !five ? 9 : dot->loaded ? 7 : 11);
+    ptx_dot_chunks(dot, 0, 0, !five ? 9 : dot->loaded ? 7 : 11);
     if (!five)
-        end_loads(dot);
-    sums_at(dot);
+        ptx_dot_end_loads(dot);
+    ptx_dot_sums_at(dot);
     k4_scales(p);
     for (uint32_t r = 0; r < dot->rows; r++)
         PTX_FILL(p, "    mov.u32 %isum$0, 0;\n", r);
@@ -568,11 +567,11 @@ static void unit_k4(const struct ptx_dot *dot)
 static void unit_iq4_xs(const struct ptx_dot *dot)
 {
     struct ptx *p = dot->p;
-    load_chunks(dot, 0, 0, 8);
-    piece_at(dot, 8);
-    load_from(dot);
+    ptx_dot_chunks(dot, 0, 0, 8);
+    ptx_dot_piece(dot, 8);
+    ptx_dot_load(dot);
     PTX_LINES(p, ".v2.u32 {%w32, %w33}, [%at];\n");
-    end_loads(dot);
+    ptx_dot_end_loads(dot);
     PTX_LINES(p, "    mov.b32 {%h, %h1}, %w32;\n"
                  "    cvt.f32.f16 %d, %h;\n");
     for (uint32_t i = 0; i < 8; i++)
@@ -589,10 +588,10 @@ static void unit_iq4_xs(const struct ptx_dot *dot)
         for (uint32_t i = 0; i < 4; i++)
             ptx_nibble_values(p, iq4_values, "%w", 4 * sub + i, "%b", i, i + 4);
         for (uint32_t r = 0; r < dot->rows; r++) {
-            load_x(dot, r, sub);
+            ptx_dot_load_x(dot, r, sub);
             PTX_LINES(p, "    mov.u32 %dot, 0;\n");
             products(p, 0, 8, true);
-            step_of(dot, r, sub);
+            ptx_dot_step(dot, r, sub);
             PTX_FILL(p,
                      "    mul.lo.s32 %step, %step, %scale$1;\n"
                      "    mad.lo.s32 %isum$0, %dot, %step, %isum$0;\n",
@@ -606,145 +605,35 @@ static void unit_iq4_xs(const struct ptx_dot *dot)
                  r);
 }
 
-// ---- many rows: a loop over the parts, which emit_bytes.c unpacks
-
-// Sets %dot to the products of words `first` to first + n - 1 of the part, %q, with those of the row, %a.
-static void part_products(const struct ptx_dot *dot, uint32_t first, uint32_t n)
-{
-    struct ptx *p = dot->p;
-    bool is_signed = ptx_bytes_of(dot->type)->is_signed;
-    PTX_LINES(p, "    mov.b32 %dot, 0;\n");
-    for (uint32_t i = first; i < first + n; i++) {
-        if (is_signed)
-            PTX_FILL(p, "    dp4a.s32.s32 %dot, %q$0, %a$0, %dot;\n", i);
-        else
-            PTX_FILL(p, "    dp4a.u32.s32 %dot, %q$0, %a$0, %dot;\n", i);
-    }
-}
-
-// Row r of a part with a float scale. The type's offset is subtracted times the sums, which are in %t0.
-static void part_floats(const struct ptx_dot *dot, uint32_t r)
-{
-    const struct ptx_bytes *b = ptx_bytes_of(dot->type);
-    part_products(dot, 0, 8);
-    PTX_LINES(dot->p, "    mul.lo.s32 %dot, %dot, %step;\n");
-    if (b->less)
-        PTX_FILL(dot->p, "    dp2a.lo.s32.s32 %dot, %t0, 0x$x0, %dot;\n", (256u - b->less) * 0x0101);
-    PTX_FILL(dot->p,
-             "    cvt.rn.f32.s32 %f, %dot;\n"
-             "    fma.rn.f32 %bs$0, %f, %d, %bs$0;\n",
-             r);
-    if (b->min)
-        PTX_FILL(dot->p,
-                 "    mov.b32 %dot, 0;\n"
-                 "    dp2a.lo.s32.s32 %dot, %t0, 0x01010101, %dot;\n"
-                 "    cvt.rn.f32.s32 %f, %dot;\n"
-                 "    fma.rn.f32 %bs$0, %f, %m, %bs$0;\n",
-                 r);
-}
-
-// Row r of a part with integer scales: adds to %isum, and to %msum the minima times the sums of the activations. Types
-// with an offset have scales times sums there instead.
-static void part_integers(const struct ptx_dot *dot, uint32_t r)
-{
-    const struct ptx_bytes *b = ptx_bytes_of(dot->type);
-    if (b->scales == PTX_SCALE_16) {
-        part_products(dot, 0, 4);
-        PTX_LINES(dot->p, "    mul.lo.s32 %sum, %dot, %s0;\n");
-        part_products(dot, 4, 4);
-        PTX_LINES(dot->p, "    mad.lo.s32 %sum, %dot, %s1, %sum;\n");
-    } else {
-        part_products(dot, 0, 8);
-        PTX_LINES(dot->p, "    mul.lo.s32 %sum, %dot, %s0;\n");
-    }
-    PTX_FILL(dot->p, "    mad.lo.s32 %isum$0, %sum, %step, %isum$0;\n", r);
-    if (b->min)
-        PTX_FILL(dot->p, "    dp2a.lo.s32.u32 %msum$0, %t0, %minima, %msum$0;\n", r);
-    else if (b->less)
-        PTX_FILL(dot->p, "    dp2a.lo.s32.s32 %msum$0, %t0, %minima, %msum$0;\n", r);
-}
-
-static void part_end(const struct ptx_dot *dot, uint32_t r)
-{
-    const struct ptx_bytes *b = ptx_bytes_of(dot->type);
-    if (b->less)
-        PTX_FILL(dot->p, "    mad.lo.s32 %isum$0, %msum$0, -$1, %isum$0;\n", r, b->less);
-    PTX_FILL(dot->p,
-             "    cvt.rn.f32.s32 %f, %isum$0;\n"
-             "    mul.rn.f32 %bs$0, %f, %d;\n",
-             r);
-    if (b->min)
-        PTX_FILL(dot->p,
-                 "    cvt.rn.f32.s32 %f, %msum$0;\n"
-                 "    neg.f32 %f, %f;\n"
-                 "    fma.rn.f32 %bs$0, %f, %m, %bs$0;\n",
-                 r);
-}
-
-// Loads the part's 32 activations of row r to %a0 to %a7, and their two sums to %t0 if they are needed. Sets %step to
-// their step, which is byte %part of the 8 steps.
-static void part_row(const struct ptx_dot *dot, uint32_t r)
-{
-    const struct ptx_bytes *b = ptx_bytes_of(dot->type);
-    PTX_FILL(dot->p,
-             "    ld.global.v4.u32 {%a0, %a1, %a2, %a3}, [%pr$0];\n"
-             "    ld.global.v4.u32 {%a4, %a5, %a6, %a7}, [%pr$0+16];\n"
-             "    add.u64 %pr$0, %pr$0, 32;\n"
-             "    prmt.b32 %step, %steps$1, %steps$2, %select;\n",
-             r, 2 * r, 2 * r + 1);
-    if (b->min || b->less)
-        PTX_FILL(dot->p,
-                 "    ld.global.u32 %t0, [%ps$0];\n"
-                 "    add.u64 %ps$0, %ps$0, 4;\n",
-                 r);
-}
-
-static void unit_loop(const struct ptx_dot *dot)
-{
-    struct ptx *p = dot->p;
-    const struct ptx_bytes *b = ptx_bytes_of(dot->type);
-    const struct ptx_part part = {.p = p, .type = dot->type};
-    bool floats = b->scales == PTX_SCALE_FLOAT;
-    sums_at(dot);
-    for (uint32_t r = 0; r < dot->rows; r++)
-        PTX_FILL(p,
-                 "    mov.f32 %bs$0, 0f00000000;\n"
-                 "    mov.b32 %isum$0, 0;\n"
-                 "    mov.b32 %msum$0, 0;\n",
-                 r);
-    PTX_LINES(p, "    mov.u32 %part, 0;\n"
-                 "PART: // 8 turns\n"
-                 "    .pragma \"nounroll\";\n");
-    ptx_type_bytes(&part);
-    PTX_LINES(p, "    // selects one byte of 8, and the sign of a step, 0, for the other three\n"
-                 "    add.u32 %select, %part, 0x8880;\n");
-    if (b->min && b->scales == PTX_SCALE_16)
-        PTX_LINES(p, "    mad.lo.u32 %minima, %n1, 256, %n0;\n");
-    if (b->less && b->scales == PTX_SCALE_16)
-        PTX_LINES(p, "    prmt.b32 %minima, %s0, %s1, 0x0040;\n");
-    if (b->min && b->scales == PTX_SCALE_32)
-        PTX_LINES(p, "    mul.lo.u32 %minima, %n0, 0x0101;\n");
-    for (uint32_t r = 0; r < dot->rows; r++) {
-        part_row(dot, r);
-        if (floats)
-            part_floats(dot, r);
-        else
-            part_integers(dot, r);
-    }
-    PTX_LINES(p, "    add.u32 %part, %part, 1;\n"
-                 "    setp.lt.u32 %pred, %part, 8;\n"
-                 "    @%pred bra PART;\n");
-    for (uint32_t r = 0; r < dot->rows && !floats; r++)
-        part_end(dot, r);
-}
-
 // ---- all types
 
 typedef void unit_fn(const struct ptx_dot *);
 static unit_fn *const units[DT_COUNT] = {
-    [DT_Q4_0] = unit_32,   [DT_Q4_1] = unit_32,   [DT_Q5_0] = unit_32,       [DT_Q5_1] = unit_32,   [DT_Q8_0] = unit_32,
-    [DT_IQ4_NL] = unit_32, [DT_MXFP4] = unit_32,  [DT_Q2_K] = unit_q2_k,     [DT_Q3_K] = unit_q3_k, [DT_Q4_K] = unit_k4,
-    [DT_Q5_K] = unit_k4,   [DT_Q6_K] = unit_q6_k, [DT_IQ4_XS] = unit_iq4_xs,
+    [DT_Q4_0] = unit_32,
+    [DT_Q4_1] = unit_32,
+    [DT_Q5_0] = unit_32,
+    [DT_Q5_1] = unit_32,
+    [DT_Q8_0] = unit_32,
+    [DT_IQ4_NL] = unit_32,
+    [DT_MXFP4] = unit_32,
+    [DT_Q2_K] = unit_q2_k,
+    [DT_Q3_K] = unit_q3_k,
+    [DT_Q4_K] = unit_k4,
+    [DT_Q5_K] = unit_k4,
+    [DT_Q6_K] = unit_q6_k,
+    [DT_IQ4_XS] = unit_iq4_xs,
+    [DT_IQ2_XXS] = ptx_dot_unit_grid,
+    [DT_IQ2_XS] = ptx_dot_unit_grid,
+    [DT_IQ2_S] = ptx_dot_unit_grid,
+    [DT_IQ3_XXS] = ptx_dot_unit_grid,
+    [DT_IQ3_S] = ptx_dot_unit_grid,
+    [DT_IQ1_S] = ptx_dot_unit_grid,
+    [DT_IQ1_M] = ptx_dot_unit_grid,
+    [DT_TQ1_0] = ptx_dot_unit_tq1_0,
+    [DT_TQ2_0] = ptx_dot_unit_tq2_0,
+    [DT_Q1_0] = ptx_dot_unit_bits,
+    [DT_Q2_0] = ptx_dot_unit_bits,
+    [DT_NVFP4] = ptx_dot_unit_nvfp4,
 };
 
 bool ptx_takes_q8(enum dtype type)
@@ -763,7 +652,7 @@ void ptx_dot_unit(const struct ptx_dot *dot)
                  "    .reg .f32 %f;\n" PTX_PART_REGS,
                  dot->rows, 2 * dot->rows);
         load_steps(dot);
-        unit_loop(dot);
+        ptx_dot_unit_loop(dot);
     } else {
         PTX_FILL(dot->p,
                  "    {\n"

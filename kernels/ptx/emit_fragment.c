@@ -22,6 +22,12 @@ static bool by_nibbles(enum dtype t)
            t == DT_MXFP4;
 }
 
+bool ptx_fragment_takes(enum dtype t)
+{
+    return by_nibbles(t) || t == DT_Q8_0 || t == DT_Q2_K || t == DT_Q3_K || t == DT_Q4_K || t == DT_Q5_K ||
+           t == DT_Q6_K;
+}
+
 // Subtracts `less` from each byte of %a0 to %a7, which become signed. A sum of 128 - less and a weight of an offset type
 // is below 256, so nothing carries to the next byte.
 static void take_off(struct ptx *p, uint32_t less)
@@ -178,12 +184,13 @@ static void fifth_bits(struct ptx *p, uint32_t part)
 
 static void nibbles_of_part(struct ptx *p, enum dtype type, uint32_t part)
 {
-    const bool table = type == DT_IQ4_NL || type == DT_IQ4_XS || type == DT_MXFP4;
     for (uint32_t i = 0; i < 4; i++) {
         const uint32_t low = fragment(i, 0), high = fragment(i, 1);
         PTX_FILL(p, "    ld.shared.b32 %a$0, [%by_pair+$1];\n", low, CHUNK * part + EIGHT_ROWS * i);
-        if (table)
-            ptx_nibble_values(p, type == DT_MXFP4 ? fp4_values : iq4_values, "%a", low, "%a", low, high);
+        if (type == DT_MXFP4)
+            ptx_fp4_bytes(p, "%a", low, "%a", low, high);
+        else if (type == DT_IQ4_NL || type == DT_IQ4_XS)
+            ptx_nibble_values(p, iq4_values, "%a", low, "%a", low, high);
         else
             PTX_FILL(p,
                      "    shr.u32 %a$1, %a$0, 4;\n"

@@ -23,6 +23,9 @@
     "    .reg .b32 %a<8>, %w<8>, %v<3>, %shift, %turn, %by_pair, %high_at, %piece_at;\n"                               \
     "    .reg .f32 %d<4>, %m<4>;\n"
 
+// Whether there are fragments of this type. Others are unpacked by a thread that has a whole row (emit_bytes.h).
+bool ptx_fragment_takes(enum dtype type);
+
 // What both parts of pair %pair share: addresses, shifts and words. It must come before ptx_fragment_part.
 void ptx_fragment_pair(struct ptx *p, enum dtype type);
 // Sets %a0 to %a7 to the fragments of part 2 %pair + `part`: %a<4 mt + i> is register i of rows 16 mt to 16 mt + 15. The

@@ -17,6 +17,7 @@
 #include "kernels/ptx/emit_dot.h"
 #include "kernels/ptx/emit_early.h"
 #include "kernels/ptx/emit_fused_ring.h"
+#include "kernels/ptx/emit_grid.h"
 #include "kernels/ptx/emit_type.h"
 #include "kernels/ptx/emit_matmul_parts.h"
 
@@ -238,10 +239,12 @@ static int check(const struct ptx_fused *f, const struct frame *r, struct error 
 static void tables(struct ptx *p, const struct ptx_fused *f)
 {
     bool there[DT_COUNT] = {false};
-    for (int i = 0; i < f->n_sections && !f->q8; i++)
+    for (int i = 0; i < f->n_sections; i++)
         for (int l = 0; l < f->sections[i].n_legs; l++) {
             enum dtype t = f->sections[i].legs[l].type;
-            if (!there[t])
+            if (!there[t] && f->q8)
+                ptx_grid_table(p, t);
+            else if (!there[t])
                 ptx_type_tables(p, t, t);
             there[t] = true;
         }

@@ -17,7 +17,7 @@
 // must have the bits of its tokens one by one. Weights of 16 bits take activations of 16 bits instead
 // (emit_matmul_half.c), for one row and for many, from compute capability 8.0 on; they come here where the options ask for
 // exact results.
-#include "kernels/ptx/emit_bytes.h"
+#include "kernels/ptx/emit_fragment.h"
 #include "kernels/ptx/emit_matmul_parts.h"
 
 enum {
@@ -61,7 +61,8 @@ static bool can_be_wide(const struct ptx_matmul *m)
 {
     const bool cheaper = m->type == DT_Q2_K || m->type == DT_Q3_K,
                spills = (m->type == DT_Q6_K || m->type == DT_MXFP4) && m->target > 100;
-    return m->q8 && !m->n_used && m->target >= 80 && m->target != 103 && !cheaper && !spills;
+    return m->q8 && ptx_fragment_takes(m->type) && !m->n_used && m->target >= 80 && m->target != 103 && !cheaper &&
+           !spills;
 }
 
 bool ptx_has_class(const struct ptx_matmul *m, uint32_t rows, uint32_t shared)
@@ -89,8 +90,9 @@ bool ptx_has_class(const struct ptx_matmul *m, uint32_t rows, uint32_t shared)
 // Whether the classes of 8, 16 and 32 rows take their weights by a ring. From sm_101 on ptxas spills registers with Q2_K.
 static bool by_ring(const struct ptx_matmul *m)
 {
-    return on_tensor_cores(m) && !m->n_used && m->rows >= 8 && m->rows <= 32 && m->target >= 80 &&
-           ptx_bytes_of(m->type)->scales != PTX_SCALE_FLOAT && !(m->type == DT_Q2_K && m->target > 100) &&
+    return on_tensor_cores(m) && ptx_fragment_takes(m->type) && !m->n_used && m->rows >= 8 && m->rows <= 32 &&
+           m->target >= 80 && ptx_bytes_of(m->type)->scales != PTX_SCALE_FLOAT &&
+           !(m->type == DT_Q2_K && m->target > 100) &&
            ptx_matmul_ring_bytes(m) + PTX_SHARED_RESERVED <= ptx_shared_of(m->target);
 }
 
@@ -157,11 +159,16 @@ uint32_t ptx_matmul_rows(const struct ptx_matmul *m, uint32_t n_rows, uint32_t t
 
 // ---- the beginning and the end of every kernel
 
-// CTAs that should fit on a multiprocessor: two in the class PTX_MANY_ROWS, which hide each other's loads. For Q6_K from sm_100 on, some registers would spill.
+// CTAs that should fit on a multiprocessor: two in the class PTX_MANY_ROWS, which hide each other's loads. With types whose
+// runs of 16 have scales some registers would spill from sm_100 on, with floats before sm_80 as well; the K-quants of 2 and 3
+// bits have their scales in the bytes.
 static uint32_t ctas_of(const struct ptx_matmul *m)
 {
-    const bool many = (m->q8 || m->halves) && m->rows == PTX_MANY_ROWS;
-    return many && !(m->type == DT_Q6_K && m->target >= 100) ? 2 : 1;
+    if (m->rows != PTX_MANY_ROWS || (!m->q8 && !m->halves))
+        return 1;
+    const enum ptx_scale s = m->q8 ? ptx_bytes_of(m->type)->scales : PTX_SCALE_NONE;
+    const bool integers = s == PTX_SCALE_16 && m->type != DT_Q2_K && m->type != DT_Q3_K;
+    return (integers && m->target >= 100) || (s == PTX_SCALE_FLOAT_16 && (m->target < 80 || m->target >= 100)) ? 1 : 2;
 }
 
 uint32_t ptx_matmul_outputs(const struct ptx_matmul *m)

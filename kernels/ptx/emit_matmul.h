@@ -10,9 +10,9 @@
 // 8 bits and of float32 these are the bits of the CPU: integer sums are exact, and floats are summed in the order defined
 // by kernels/cpu/kernels.h. With `q8` the activations are 8-bit, in the layout of emit_dot.h (q8 rows of
 // ptx_q8_row_bytes(n_in)); with `halves` they are 16-bit, and tensor cores sum them in an order of their own
-// (emit_matmul_half.c); otherwise they are float32. ptx_takes_q8 tells which types have the 8-bit path. The CPU levels may
-// have it for more types (codebooks and three values) or for fewer; for those types the programs of the two machines
-// differ in where activations are rounded.
+// (emit_matmul_half.c); otherwise they are float32. ptx_takes_q8 tells which types have the 8-bit path: all quantised ones.
+// The CPU levels may have it for fewer; for those types the programs of the two machines differ in where activations are
+// rounded.
 //
 // A text holds one entry, with the parameters listed at its function in that order. Parameters that a kernel does not
 // use are present and may be 0. Addresses are aligned to 16 bytes; strides are in bytes and are multiples of 4 (of 16

@@ -25,6 +25,7 @@
 // product, of k = 16, with the sums of activations split into their low and high bytes. These sums have their steps
 // already.
 #include "kernels/ptx/emit_bytes.h"
+#include "kernels/ptx/emit_grid.h"
 #include "kernels/ptx/emit_matmul_mma.h"
 
 enum { OUTPUTS = 128 };
@@ -41,6 +42,7 @@ static void head(struct ptx *p, const struct ptx_matmul *m)
         ptx_header(p, 70, 80);
     else
         ptx_header(p, 65, 75);
+    ptx_grid_table(p, m->type);
     ptx_matmul_entry(p, m, MMA_WARPS);
     PTX_FILL(p,
              PTX_MANY_REGS
@@ -199,9 +201,27 @@ static void add_products(struct ptx *p, uint32_t mt, uint32_t nt)
         PTX_FILL(p, "    mad.lo.s32 %isum$0, %c$1, %by$1, %isum$0;\n", 16 * mt + 4 * nt + i, i);
 }
 
-// Computes %s = fma(step * sum, d, %s), and with a minimum %s = fma(sum of x, m, %s).
-static void add_floats(struct ptx *p, bool min, uint32_t mt, uint32_t nt)
+// Computes %s = fma(step * sum, d, %s) for one run after the other.
+static void add_float_runs(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, uint32_t nt)
 {
+    for (uint32_t run = 0; run < 2; run++) {
+        ptx_mma_product_16(p, m, mt, nt, run);
+        for (uint32_t i = 0; i < 4; i++) {
+            const uint32_t at = 16 * mt + 4 * nt + i, output = 2 * mt + i / 2;
+            PTX_FILL(p, "    fma.rn.f32 %f, %c$0, %times$1, %less$1;\n", i, i % 2);
+            if (run)
+                PTX_FILL(p, "    fma.rn.f32 %s$0, %f, %m$1, %s$0;\n", at, output);
+            else
+                PTX_FILL(p, "    fma.rn.f32 %s$0, %f, %d$1, %s$0;\n", at, output);
+        }
+    }
+}
+
+// Computes %s = fma(step * sum, d, %s), and with a minimum %s = fma(sum of x, m, %s).
+static void add_floats(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, uint32_t nt)
+{
+    const bool min = ptx_bytes_of(m->type)->min;
+    ptx_mma_product_32(p, m, mt, nt);
     for (uint32_t i = 0; i < 4; i++) {
         PTX_FILL(p,
                  "    fma.rn.f32 %f, %c$1, %times$3, %less$3;\n"
@@ -212,12 +232,13 @@ static void add_floats(struct ptx *p, bool min, uint32_t mt, uint32_t nt)
     }
 }
 
-static void part_floats(struct ptx *p, const struct ptx_matmul *m, bool min)
+static void part_floats(struct ptx *p, const struct ptx_matmul *m)
 {
+    const bool min = ptx_bytes_of(m->type)->min, runs = ptx_mma_runs(m) == 2;
     load_weights(p);
     for (uint32_t i = 0; i < 4; i++) {
         PTX_FILL(p, "    ld.shared.f32 %d$0, [%take_scale+$1];\n", i, MMA_SCALES_F + 32 * i);
-        if (min)
+        if (min || runs)
             PTX_FILL(p, "    ld.shared.f32 %m$0, [%take_scale+$1];\n", i, MMA_SCALES_F + 2048 + 32 * i);
     }
     load_x(p, 0);
@@ -226,10 +247,8 @@ static void part_floats(struct ptx *p, const struct ptx_matmul *m, bool min)
         PTX_FILL(p, "    ld.shared.v4.f32 {%times0, %times1, %less0, %less1}, [%take_x+$0];\n", MMA_STEPS_F + 64 * nt);
         if (min)
             PTX_FILL(p, "    ld.shared.v2.f32 {%sum0, %sum1}, [%take_x+$0];\n", MMA_SUMS_F + 64 * nt);
-        for (uint32_t mt = 0; mt < 2; mt++) {
-            ptx_mma_product_32(p, m, mt, nt);
-            add_floats(p, min, mt, nt);
-        }
+        for (uint32_t mt = 0; mt < 2; mt++)
+            (runs ? add_float_runs : add_floats)(p, m, mt, nt);
     }
     PTX_LINES(p, "    add.u32 %take_x, %take_x, 512;\n"
                  "    add.u32 %take_scale, %take_scale, 512;\n");
@@ -351,7 +370,7 @@ static void products(struct ptx *p, const struct ptx_matmul *m)
     PTX_LINES(p, "SUB: // 4 turns\n"
                  "    .pragma \"nounroll\";\n");
     if (form == MMA_FLOATS)
-        part_floats(p, m, ptx_bytes_of(m->type)->min);
+        part_floats(p, m);
     else if (form == MMA_SCALED)
         part_scaled(p, m);
     else if (form == MMA_INTEGERS)
@@ -474,7 +493,7 @@ static void load_units(struct ptx *p, bool min)
 static void end_block(struct ptx *p, const struct ptx_matmul *m)
 {
     const struct ptx_bytes *b = ptx_bytes_of(m->type);
-    bool floats = b->scales == PTX_SCALE_FLOAT;
+    const bool floats = ptx_scales_are_floats(m);
     PTX_LINES(p, "    {\n"
                  "    .reg .b32 %a<4>, %c<4>, %e<4>, %low, %high;\n"
                  "    .reg .f32 %d<4>, %m<4>, %f, %da0, %da1;\n");
@@ -596,7 +615,6 @@ void ptx_mma_store(struct ptx *p, const struct ptx_matmul *m)
 
 void ptx_matmul_mma(struct ptx *p, const struct ptx_matmul *m)
 {
-    const struct ptx_bytes *b = ptx_bytes_of(m->type);
     head(p, m);
     sources(p, m);
     fragments(p, m);
@@ -604,7 +622,7 @@ void ptx_matmul_mma(struct ptx *p, const struct ptx_matmul *m)
              "    mov.u32 %half, 0;\n"
              "BLOCK: // $0 products a turn\n",
              256 * OUTPUTS * PTX_MANY_ROWS / (32 * MMA_WARPS));
-    begin_block(p, b->scales == PTX_SCALE_FLOAT);
+    begin_block(p, ptx_scales_are_floats(m));
     PTX_LINES(p, "HALF: // 2 turns\n"
                  "    .pragma \"nounroll\";\n");
     ptx_mma_put(p, m);

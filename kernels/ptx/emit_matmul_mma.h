@@ -15,13 +15,13 @@ enum { MMA_WARPS = 8, MMA_STRIDE = 144 };
 
 // How the sums of a part are multiplied by scales of outputs and steps of rows of x.
 enum mma_form {
-    MMA_FLOATS,   // a float for the part
+    MMA_FLOATS,   // a float for the run
     MMA_SCALED,   // the bytes in shared memory are weights times their scales, which still fit 8 bits
     MMA_INTEGERS, // an integer for the run
     MMA_PRODUCTS, // an integer for the run, and a matrix instruction forms the products of scales and steps
 };
 enum mma_form ptx_mma_form(const struct ptx_matmul *m);
-// How many products a part is: 1, of k = 32, or 2, of k = 16, if each run of 16 has an integer scale.
+// How many products a part is: 1, of k = 32, or 2, of k = 16, if each run of 16 has a scale that is not in the bytes.
 uint32_t ptx_mma_runs(const struct ptx_matmul *m);
 
 // The layout of shared memory, `staged`, as byte offsets. A pair is two neighbouring rows of x.
@@ -39,7 +39,7 @@ enum {
     MMA_STEPS = 35840,
     MMA_STEPS_OF_8 = MMA_MINIMA,
     // For MMA_FLOATS.
-    MMA_SCALES_F = MMA_SCALES, // [part][output], and the minima from 2048 on
+    MMA_SCALES_F = MMA_SCALES, // [part][output], and the minima, or the scales of second runs, from 2048 on
     MMA_STEPS_F = MMA_MINIMA,  // [part][pair][both steps, both times -M]
     MMA_SUMS_F = MMA_SUMS,     // [part][pair][both sums, 8 bytes of nothing]
 };
@@ -68,14 +68,16 @@ void ptx_mma_minima(struct ptx *p, const struct ptx_matmul *m, uint32_t mt);
 // Subtracts `less` from each byte of %q0 to %q7.
 void ptx_mma_take_off(struct ptx *p, uint32_t less);
 
-// Whether each part of the weights has a float scale; else scales are integers, one for each run of a part: 1 or 2 runs.
+// Whether scales are floats; else they are integers. Each run of a part has one: 1 or 2 runs.
 static inline bool ptx_scales_are_floats(const struct ptx_matmul *m)
 {
-    return ptx_bytes_of(m->type)->scales == PTX_SCALE_FLOAT;
+    const enum ptx_scale s = ptx_bytes_of(m->type)->scales;
+    return s == PTX_SCALE_FLOAT || s == PTX_SCALE_FLOAT_16;
 }
 static inline uint32_t ptx_scale_runs(const struct ptx_matmul *m)
 {
-    return ptx_bytes_of(m->type)->scales == PTX_SCALE_16 ? 2 : 1;
+    const enum ptx_scale s = ptx_bytes_of(m->type)->scales;
+    return s == PTX_SCALE_16 || s == PTX_SCALE_FLOAT_16 ? 2 : 1;
 }
 // Sets %s<at> to + 3, the S of a block for tile mt of 16 outputs, from the integers %isum of the same numbers, the floats %d
 // and %m of the block, and %c, the sums of minima times sums of x. Changes %f.

@@ -10,10 +10,11 @@
 
 enum mma_form ptx_mma_form(const struct ptx_matmul *m)
 {
-    // A scale of 4 bits times 0 to 3, or one of -32 to 31 times -4 to 3. The latter are negated, so 128 becomes -128.
-    if (m->type == DT_Q2_K || m->type == DT_Q3_K)
+    // A scale of 4 bits times 0 to 3, or one of -32 to 31 times -4 to 3. The latter are negated, so 128 becomes -128. TQ1_0 and
+    // TQ2_0 have no such scale.
+    if (m->type == DT_Q2_K || m->type == DT_Q3_K || m->type == DT_TQ1_0 || m->type == DT_TQ2_0)
         return MMA_SCALED;
-    if (ptx_bytes_of(m->type)->scales == PTX_SCALE_FLOAT)
+    if (ptx_scales_are_floats(m))
         return MMA_FLOATS;
     // The matrix instructions of these GPUs are so fast that more of them cost less than multiplications.
     return m->target == 80 || m->target == 90 || m->target == 100 ? MMA_PRODUCTS : MMA_INTEGERS;
@@ -21,7 +22,7 @@ enum mma_form ptx_mma_form(const struct ptx_matmul *m)
 
 uint32_t ptx_mma_runs(const struct ptx_matmul *m)
 {
-    return ptx_mma_form(m) >= MMA_INTEGERS && ptx_bytes_of(m->type)->scales == PTX_SCALE_16 ? 2 : 1;
+    return ptx_mma_form(m) == MMA_SCALED ? 1 : ptx_scale_runs(m);
 }
 
 // Clears the bytes between the steps, and those behind the scales, with which they are multiplied.
@@ -60,15 +61,15 @@ void ptx_mma_put_at(struct ptx *p, const struct ptx_matmul *m)
 
 // ---- weights
 
-// Subtracts `less` from each byte of the part's words. The top bit of each byte is set first, and takes the borrow.
+// Subtracts `less` from each byte of the part's words, which become signed. A sum of 128 - less and such a byte is below 256,
+// so nothing carries to the next.
 void ptx_mma_take_off(struct ptx *p, uint32_t less)
 {
     for (uint32_t i = 0; i < 8; i++)
         PTX_FILL(p,
-                 "    or.b32 %q$0, %q$0, 0x80808080;\n"
-                 "    sub.u32 %q$0, %q$0, 0x$x1;\n"
+                 "    add.u32 %q$0, %q$0, 0x$x1;\n"
                  "    xor.b32 %q$0, %q$0, 0x80808080;\n",
-                 i, less * 0x01010101);
+                 i, (128 - less) * 0x01010101);
 }
 
 // Multiplies the bytes of the part with their scales. Those of a type with an offset become scale * (less - q). With
@@ -98,7 +99,7 @@ static void put_scales(struct ptx *p, const struct ptx_matmul *m, uint32_t i)
     switch (ptx_mma_form(m)) {
     case MMA_FLOATS:
         PTX_FILL(p, "    st.shared.f32 [%put_scale+$0], %d;\n", MMA_SCALES_F + 512 * i);
-        if (b->min)
+        if (b->min || ptx_mma_runs(m) == 2)
             PTX_FILL(p, "    st.shared.f32 [%put_scale+$0], %m;\n", MMA_SCALES_F + 2048 + 512 * i);
         return;
     case MMA_SCALED:
@@ -153,7 +154,7 @@ static void put_weights(struct ptx *p, const struct ptx_matmul *m)
     for (uint32_t i = 0; i < 2; i++) {
         PTX_LINES(p, "    {\n" PTX_PART_REGS);
         ptx_type_bytes(&part);
-        if (ptx_mma_form(m) == MMA_SCALED)
+        if (ptx_mma_form(m) == MMA_SCALED && b->scales == PTX_SCALE_16)
             multiply_scales(p, b->less);
         else if (b->less)
             ptx_mma_take_off(p, b->less);

@@ -11,6 +11,7 @@
 // The weights of a warp are loaded in coalesced chunks of 16 bytes a lane. The activations are the same for all lanes
 // of a warp, so each of their loads has one address.
 #include "kernels/ptx/emit_dot.h"
+#include "kernels/ptx/emit_grid.h"
 #include "kernels/ptx/emit_matmul_parts.h"
 
 enum { SHARED = 32768 };
@@ -48,6 +49,7 @@ static bool several(const struct rounds *r)
 static void head(struct ptx *p, const struct ptx_matmul *m, const struct rounds *r)
 {
     ptx_header(p, 63, 75);
+    ptx_grid_table(p, m->type);
     ptx_matmul_entry(p, m, r->all);
     PTX_FILL(p,
              "    .reg .u32 %block, %put, %take, %first, %count;\n"

@@ -22,6 +22,7 @@
 // found in the list of places.
 #include "kernels/ptx/emit_bytes.h"
 #include "kernels/ptx/emit_dot.h"
+#include "kernels/ptx/emit_grid.h"
 #include "kernels/ptx/emit_matmul_mma.h"
 
 enum { MOST_WARPS = 8, BYTES_STRIDE = 48, BYTES = 32 * BYTES_STRIDE };
@@ -52,6 +53,12 @@ static uint32_t region_bytes(const struct ptx_matmul *m)
 static bool multiplies_scales(const struct ptx_matmul *m)
 {
     return !ptx_scales_are_floats(m) && (m->target == 80 || m->target == 90 || m->target == 100);
+}
+
+// Whether each part multiplies sums of the activations by a float minimum.
+static bool float_sums(const struct ptx_matmul *m)
+{
+    return ptx_scales_are_floats(m) && ptx_bytes_of(m->type)->min;
 }
 
 static uint32_t blocks_of(const struct ptx_matmul *m)
@@ -96,11 +103,12 @@ static void head(struct ptx *p, const struct ptx_matmul *m)
         ptx_header(p, 70, 80);
     else
         ptx_header(p, 65, 75);
+    ptx_grid_table(p, m->type);
     ptx_matmul_entry(p, m, warps_of(m));
     PTX_FILL(p,
              "    .reg .pred %has;\n"
              PTX_MANY_REGS
-             "    .reg .u32 %g, %t, %block, %part, %region, %put, %take, %take_steps, %take_sums, %last, %at_row;\n"
+             "    .reg .u32 %g, %t, %block, %part, %region, %put, %take, %take_steps, %take_sums, %at_row;\n"
              "    .reg .u32 %from0, %from1, %from2, %from3, %base;\n"
              "    .reg .u64 %unit, %chunk, %px_row, %px_all, %at_x, %pb<$3>;\n"
              "    .reg .b32 %a<8>, %b<2>, %c<4>, %e<4>, %scale<8>, %step<2>, %sum<2>, %by<4>, %low, %high;\n"
@@ -121,7 +129,6 @@ static void places(struct ptx *p, const struct ptx_matmul *m)
              "    mad.wide.u32 %w_tile, %tile, $0, %w_tile;\n"
              "    shr.u32 %g, %lane, 2;\n"
              "    and.b32 %t, %lane, 3;\n"
-             "    sub.u32 %last, %rows, 1;\n"
              "    mov.u64 %px_all, %px0;\n",
              (uint32_t)tile_bytes(m->type, m->n_in));
     ptx_matmul_many_row(p, m, "%lane");
@@ -195,8 +202,9 @@ static void begin_block(struct ptx *p, const struct ptx_matmul *m)
     else
         PTX_LINES(p, "    // columns 2 t and 2 t + 1 of each 8\n"
                      "    mad.lo.u32 %take_steps, %t, 16, %region;\n");
-    PTX_LINES(p, "    mad.lo.u32 %take_sums, %t, 64, %region;\n"
-                 "    mov.u32 %part, 0;\n");
+    if (float_sums(m))
+        PTX_LINES(p, "    mad.lo.u32 %take_sums, %t, 64, %region;\n");
+    PTX_LINES(p, "    mov.u32 %part, 0;\n");
 }
 
 // Gives the lane what lanes g, g + 8, g + 16 and g + 24 have in <reg><number>: to <to><i>.
@@ -218,7 +226,7 @@ static void fetch_scales(struct ptx *p, const struct ptx_matmul *m)
     const struct ptx_bytes *b = ptx_bytes_of(m->type);
     if (ptx_scales_are_floats(m)) {
         fetch(p, "%d", 0, "%d");
-        if (b->min)
+        if (b->min || ptx_scale_runs(m) == 2)
             fetch(p, "%m", 0, "%m");
         return;
     }
@@ -280,7 +288,7 @@ static void unpack(struct ptx *p, const struct ptx_matmul *m)
 // fragment of the steps, where a matrix instruction multiplies them.
 static void load_steps(struct ptx *p, const struct ptx_matmul *m, uint32_t nt)
 {
-    const bool sums = ptx_scales_are_floats(m) && ptx_bytes_of(m->type)->min;
+    const bool sums = float_sums(m);
     if (multiplies_scales(m)) {
         PTX_FILL(p,
                  "    mov.b32 %step0, 0;\n"
@@ -318,8 +326,28 @@ static void load_columns(struct ptx *p, const struct ptx_matmul *m, uint32_t nt)
     load_steps(p, m, nt);
 }
 
+// With a scale for each run.
+static void add_float_runs(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, uint32_t nt)
+{
+    for (uint32_t run = 0; run < 2; run++) {
+        ptx_mma_product_16(p, m, mt, 0, run);
+        for (uint32_t i = 0; i < 4; i++) {
+            const uint32_t at = 8 * nt + 4 * mt + i, output = 2 * mt + i / 2;
+            PTX_FILL(p, "    fma.rn.f32 %f, %c$0, %times$1, %less$1;\n", i, i % 2);
+            if (run)
+                PTX_FILL(p, "    fma.rn.f32 %s$0, %f, %m$1, %s$0;\n", at, output);
+            else
+                PTX_FILL(p, "    fma.rn.f32 %s$0, %f, %d$1, %s$0;\n", at, output);
+        }
+    }
+}
+
 static void add_floats(struct ptx *p, const struct ptx_matmul *m, uint32_t mt, uint32_t nt)
 {
+    if (ptx_scale_runs(m) == 2) {
+        add_float_runs(p, m, mt, nt);
+        return;
+    }
     ptx_mma_product_32(p, m, mt, 0);
     for (uint32_t i = 0; i < 4; i++) {
         const uint32_t at = 8 * nt + 4 * mt + i, output = 2 * mt + i / 2;
@@ -419,8 +447,9 @@ static void block(struct ptx *p, const struct ptx_matmul *m)
         for (uint32_t mt = 0; mt < 2; mt++)
             (ptx_scales_are_floats(m) ? add_floats : add_integers)(p, m, mt, nt);
     }
+    if (float_sums(m))
+        PTX_LINES(p, "    add.u32 %take_sums, %take_sums, 4;\n");
     PTX_LINES(p, "    add.u32 %take_steps, %take_steps, 1;\n"
-                 "    add.u32 %take_sums, %take_sums, 4;\n"
                  "    add.u32 %part, %part, 1;\n"
                  "    setp.lt.u32 %more, %part, 8;\n"
                  "    @%more bra PART;\n");

@@ -33,6 +33,10 @@ void ptx_type_grid_part(const struct ptx_part *part);
 
 // ---- shared with emit_bytes.c
 
+// TQ1_0: sets %q0 to %q7 to the bytes that hold the digits of the part's 32 weights, four per word, and %x<i> to the powers of
+// 3 that they are multiplied by.
+void ptx_type_digits(const struct ptx_part *part);
+
 // Sets %at to the lane's address in chunk number %part * times + first.
 void ptx_type_chunk(struct ptx *p, uint32_t times, uint32_t first);
 // Sets %at to the lane's address of byte %part * n in the array that starts with chunk `first`; n is a power of two

@@ -388,10 +388,9 @@ static void part_nvfp4(const struct ptx_part *part)
 
 // ---- three values
 
-// Sets %q0 to %q7 to the bytes that hold the digits of the part's 32 weights, four per word, and %x<i> to the powers
-// of 3 that they are multiplied by. Parts 0 to 4 are digit `part` of bytes 0 to 31. Parts 5 and 6 are digits 2 (part
-// - 5) and the next one of bytes 32 to 47. Part 7 is digit 4 of those, then digits 0 to 3 of qh.
-static void tq1_0_words(const struct ptx_part *part)
+// Parts 0 to 4 are digit `part` of bytes 0 to 31. Parts 5 and 6 are digits 2 (part - 5) and the next one of bytes 32 to 47.
+// Part 7 is digit 4 of those, then digits 0 to 3 of qh.
+void ptx_type_digits(const struct ptx_part *part)
 {
     struct ptx *p = part->p;
     piece_of_part(part, 4, 0);
@@ -423,7 +422,7 @@ static void part_tq1_0(const struct ptx_part *part)
 {
     struct ptx *p = part->p;
     half_piece(part);
-    tq1_0_words(part);
+    ptx_type_digits(part);
     for (uint32_t i = 0; i < 8; i++) {
         for (uint32_t b = 0; b < 4; b++)
             PTX_FILL(p,

@@ -42,7 +42,7 @@ static struct ptx_loads loads_of(struct str text, const char *label)
     bool first = true, later = false, copies = false;
     snprintf(back, sizeof back, " bra %.*s;", (int)strcspn(label, ":"), label);
     while (next_line(&text, line) && !strstr(line, back)) {
-        const char *load = strstr(line, "ld.global");
+        const char *load = strstr(line, "[%entry]") ? NULL : strstr(line, "ld.global");
         first = first && !ends_stretch(line);
         l.ahead += load && first ? bytes_of(load) : 0;
         later = later || (load && !first);

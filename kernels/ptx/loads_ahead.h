@@ -2,7 +2,8 @@
 // describes. Times the threads of a multiprocessor, the bytes that a thread has requested at once are those in flight.
 //
 // An assembler moves loads to the top of a stretch of code without labels, branches and barriers, as far as the thread
-// has registers for them. Such a stretch at the beginning of the loop is what is counted.
+// has registers for them. Such a stretch at the beginning of the loop is what is counted. Look-ups in tables, whose addresses
+// are in %entry, wait for the weights and find their bytes in the cache: they do not count.
 //
 // Ownership: none. Threads: any; the function is pure.
 #ifndef QUERN_LOADS_AHEAD_H
