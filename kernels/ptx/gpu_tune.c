@@ -202,10 +202,12 @@ static int note_choice(struct gpu_tuner *t, struct choice *known, const struct c
     return 0;
 }
 
-// A number for the card, its driver and the kernels of products: it changes when one of these does.
+// A number for the card, its driver and the kernels of products: it changes when one of these does. A type stands for
+// those that are unpacked by the same code.
 static int revision_of(struct gpu *g, uint64_t *out, struct error *err)
 {
-    static const enum dtype types[] = {DT_Q4_K, DT_Q6_K, DT_Q8_0, DT_F16};
+    static const enum dtype types[] = {DT_Q4_K,    DT_Q6_K,   DT_Q8_0,  DT_F16,   DT_IQ2_XS,
+                                       DT_IQ3_XXS, DT_IQ4_XS, DT_TQ1_0, DT_NVFP4, DT_Q2_0};
     uint64_t h = 1;
     for (size_t t = 0; t < COUNT_OF(types); t++)
         for (size_t c = 0; c < COUNT_OF(classes); c++) {
