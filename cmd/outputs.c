@@ -2,6 +2,7 @@
 // bench, too, is read before it is replaced.
 #include "cmd/outputs.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,8 +66,8 @@ static int n_read(const struct options *o)
 int outputs_check_inputs(const char *out, const struct options *o, const char *model, struct error *err)
 {
     const char *const single[] = {
-        model,           o->draft_model,      o->file, o->ids,    o->kl, o->chat_template_file,
-        o->grammar_file, o->json_schema_file, "-",     o->imatrix};
+        model,           o->draft_model,      o->file, o->ids,     o->kl,           o->chat_template_file,
+        o->grammar_file, o->json_schema_file, "-",     o->imatrix, o->bench_against};
     for (size_t i = 0; i < COUNT_OF(single); i++)
         if (outputs_check(out, single[i], err))
             return -1;
@@ -116,6 +117,7 @@ int outputs_each(const struct options *o, outputs_see_fn *see, void *arg, struct
         const char *path;
         const char *const *beside;
     } single[] = {
+        {"-", none},
         {o->out, o->verb == VERB_BATCH && o->out && strcmp(o->out, "-") ? of_batch : none},
         {o->kl_base, none},
         {o->bench_plot, none},
@@ -149,10 +151,57 @@ static int see_for_model(void *arg, const char *path, struct error *err)
     return outputs_check_model(path, c->file, err);
 }
 
+// ---- outputs beside each other
+
+struct pair {
+    const struct options *o;
+    const char *path;
+    int i, n; // outputs seen by the outer and by the inner walk
+};
+
+// The name of a file with its folder resolved, also of one that is not there yet. False if the folder is not there.
+static bool resolve(const char *path, char out[PATH_MAX])
+{
+    char folder[PATH_MAX], real[PATH_MAX];
+    if (realpath(path, out))
+        return true;
+    const char *slash = strrchr(path, '/');
+    if (snprintf(folder, sizeof folder, "%.*s", slash ? MAX((int)(slash - path), 1) : 1, slash ? path : ".") >=
+            (int)sizeof folder ||
+        !realpath(folder, real))
+        return false;
+    return snprintf(out, PATH_MAX, "%s/%s", real, slash ? slash + 1 : path) < PATH_MAX;
+}
+
+static int see_second(void *arg, const char *path, struct error *err)
+{
+    struct pair *p = arg;
+    char one[PATH_MAX], two[PATH_MAX];
+    struct stat st;
+    if (p->n++ <= p->i || !strcmp(path, "-") || !strcmp(p->path, "-"))
+        return 0;
+    if (!stat(path, &st) && !S_ISREG(st.st_mode))
+        return 0;
+    if (resolve(p->path, one) && resolve(path, two) && !strcmp(one, two))
+        return fail(err, E_USAGE, "%s: two outputs of this command; name another file for one of them", path);
+    return 0;
+}
+
+static int see_first(void *arg, const char *path, struct error *err)
+{
+    struct pair *p = arg;
+    p->path = path;
+    p->n = 0;
+    int status = outputs_each(p->o, see_second, p, err);
+    p->i++;
+    return status;
+}
+
 int outputs_check_options(const struct options *o, const char *model, struct error *err)
 {
     struct check c = {.o = o, .model = model};
-    return outputs_each(o, see_for_inputs, &c, err);
+    struct pair p = {.o = o};
+    return outputs_each(o, see_for_inputs, &c, err) || outputs_each(o, see_first, &p, err) ? -1 : 0;
 }
 
 int outputs_check_options_model(const struct options *o, const struct gguf *model, struct error *err)

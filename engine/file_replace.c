@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -14,6 +15,33 @@
 static int refuse(const struct file_replace *f, const char *what, struct error *err)
 {
     return fail(err, E_IO, "%s: %s: %s", f->path, what, strerror(errno));
+}
+
+int file_replace_descriptor(const char *path)
+{
+    enum { LINKS_MOST = 8 };
+    char at[PATH_MAX], folder[PATH_MAX], real[PATH_MAX], own[64];
+    snprintf(own, sizeof own, "/proc/%ld/fd", (long)getpid());
+    if (snprintf(at, sizeof at, "%s", path) >= (int)sizeof at)
+        return -1;
+    for (int i = 0; i < LINKS_MOST; i++) {
+        char *end, *slash = strrchr(at, '/'), to[PATH_MAX];
+        snprintf(folder, sizeof folder, "%.*s", slash ? MAX((int)(slash - at), 1) : 1, slash ? at : ".");
+        const char *name = slash ? slash + 1 : at;
+        const long n = strtol(name, &end, 10);
+        if (realpath(folder, real) && !strcmp(real, own))
+            return *name && !*end && n >= 0 && n < INT_MAX ? (int)n : -1;
+        const ssize_t size = readlink(at, to, sizeof to - 1);
+        if (size < 0)
+            return -1;
+        to[size] = 0;
+        char next[PATH_MAX];
+        if (snprintf(next, sizeof next, "%s%s%s", *to == '/' ? "" : folder, *to == '/' ? "" : "/", to) >=
+            (int)sizeof next)
+            return -1;
+        memcpy(at, next, sizeof at);
+    }
+    return -1;
 }
 
 // Sets the path and the room for the temporary name. Symbolic links are resolved, so that the file behind a link is
@@ -78,10 +106,11 @@ int file_replace_beside(struct file_replace *f, const char *path, struct error *
     return begin(f, path, 0600, err);
 }
 
-// Opens what is no file and so cannot be replaced.
-static int open_in_place(struct file_replace *f, const char *path, struct error *err)
+// Opens what is no file and so cannot be replaced; an open descriptor, if it is not -1, goes on where it stands.
+static int open_in_place(struct file_replace *f, const char *path, int descriptor, struct error *err)
 {
-    *f = (struct file_replace){.fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY), .path = strdup(path)};
+    *f = (struct file_replace){.path = strdup(path)};
+    f->fd = descriptor >= 0 ? fcntl(descriptor, F_DUPFD_CLOEXEC, 0) : open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
     if (!f->path)
         fail(err, E_MEMORY, "no memory for a path");
     else if (f->fd >= 0)
@@ -94,14 +123,20 @@ static int open_in_place(struct file_replace *f, const char *path, struct error 
 
 int file_replace_output(struct file_replace *f, const char *path, struct error *err)
 {
-    struct stat st;
+    struct stat st, link;
     const bool is_there = !stat(path, &st);
-    if (is_there && (S_ISCHR(st.st_mode) || S_ISFIFO(st.st_mode)))
-        return open_in_place(f, path, err);
+    const int descriptor = file_replace_descriptor(path);
+    *f = (struct file_replace){.fd = -1};
+    if (descriptor >= 0 || (is_there && (S_ISCHR(st.st_mode) || S_ISFIFO(st.st_mode))))
+        return open_in_place(f, path, descriptor, err);
+    if (!is_there && !lstat(path, &link))
+        return fail(err, E_USAGE, "%s: is a link that leads nowhere", path);
+    if (is_there && access(path, W_OK))
+        return fail(err, E_IO, "%s: is there already and cannot be written: %s", path, strerror(errno));
     if (begin(f, path, 0666, err))
         return -1;
-    if (is_there)
-        fchmod(f->fd, st.st_mode & 0777);
+    if (is_there && (fchown(f->fd, st.st_uid, st.st_gid) || fchmod(f->fd, st.st_mode & 0777)))
+        fchmod(f->fd, st.st_mode & 0777); // only root may give a file to others; the mode is kept all the same
     return 0;
 }
 

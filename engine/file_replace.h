@@ -16,6 +16,9 @@ struct file_replace {
     int fd;
 };
 
+// The number N if a path leads, through symbolic links, to /proc/self/fd/N, as /dev/stdout and /dev/fd/N do; else -1. What
+// such a path names is the open file itself, at its place, and not a file to be replaced.
+int file_replace_descriptor(const char *path);
 // Creates the missing folders above a path. Errors are ignored here, because opening the file then fails.
 void file_replace_folders(const char *path);
 // Errors of all of them: E_IO with the path, and E_MEMORY. begin gives E_USAGE for a device, a pipe or a folder, which
@@ -25,8 +28,9 @@ int file_replace_begin(struct file_replace *f, const char *path, struct error *e
 // The same for a file whose name is not given but made from another name, such as a cache: a symbolic link there is not
 // ours, and refused with E_USAGE.
 int file_replace_beside(struct file_replace *f, const char *path, struct error *err);
-// The same for an output that a user names: a device or a pipe is written as it is, and the file has the permissions of the
-// old one or, if there is none, those that programs usually give.
+// The same for an output that a user names: a device, a pipe and an open descriptor (/dev/stdout, /dev/fd/N) are written as
+// they are, and the file has the owner and the permissions of the old one or, if there is none, those that programs usually
+// give. E_IO for a file that is protected from writing, E_USAGE for a link that leads nowhere.
 int file_replace_output(struct file_replace *f, const char *path, struct error *err);
 // A buffered stream to write with instead of file_replace_write. end writes what it holds; end and abort close it.
 FILE *file_replace_stream(struct file_replace *f, struct error *err);

@@ -186,3 +186,53 @@ Test(outputs, a_cache_that_is_something_else_stays)
     cr_assert_eq(shell("$Q chat --session ./s.json --cache -n 2 <in >said"), 0);
     expect_says("s.json.kv", "QUERN-KV");
 }
+
+// A name of an open descriptor is that descriptor, which goes on where it stands.
+Test(outputs, names_of_descriptors_are_not_replaced)
+{
+    write_rows("in", 2);
+    cr_assert_eq(shell("printf 'kept\n' > r; $Q tokenize 'a b' -o /dev/stdout >> r; $Q tokenize 'a b' -o /dev/fd/1 >> r"),
+                 0);
+    cr_assert_eq(
+        shell("ln -s /dev/stdout link; $Q tokenize 'a b' -o link >> r; $Q tokenize 'a b' -o /proc/self/fd/5 5>> r"), 0);
+    cr_expect_eq(shell("$Q tokenize 'a b' -o one; (echo kept; cat one one one one) | cmp - r"), 0);
+    cr_assert_eq(shell("$Q batch in -n 2 -o /dev/stdout > f && $Q batch in -n 2 -o - > g && cmp f g"), 0);
+    cr_expect_eq(shell("$Q batch in -n 2 -o /dev/fd/5 5> f"), 2);
+    expect_says("err", "an open descriptor");
+}
+
+// A second output of one name would replace the first; stdout may be joined to what is read.
+Test(outputs, two_outputs_are_two_files)
+{
+    write_rows("in", 2);
+    cr_assert_eq(shell("$Q tokenize -f in -o ids && mkdir sub"), 0);
+    cr_expect_eq(shell("$Q logits --ids ids -o s --tap tok_embd=sub/../s"), 2);
+    expect_says("err", "two outputs of this command");
+    cr_expect_eq(shell("$Q run -p a -n 1 --tap tok_embd=s --tap blk.0.attn_norm=./s"), 2);
+    cr_expect_eq(shell("test -e s"), 1);
+    cr_expect_eq(shell("$Q run -p a -n 1 --tap tok_embd=/dev/null --tap blk.0.attn_norm=/dev/null"), 0);
+    cr_expect_eq(shell("$Q tokenize -f in >> in"), 2);
+    expect_says("err", "stdout: is the input");
+    cr_expect_eq(shell("$Q bench -p 2 -n 0 -r 1 --against ./base --plot base; cp in base; "
+                       "$Q bench -p 2 -n 0 -r 1 --against ./base --plot base; cmp in base"),
+                 0);
+}
+
+// Protected files stay, links that lead nowhere are told, and a batch whose output was taken away says so.
+Test(outputs, what_cannot_be_replaced_stays)
+{
+    write_rows("in", 2);
+    cr_assert_eq(shell("ln -s nowhere link"), 0);
+    cr_expect_eq(shell("$Q tokenize a -o link"), 2);
+    expect_says("err", "a link that leads nowhere");
+    cr_expect_eq(shell("test -L link"), 0);
+    if (geteuid()) { // root may write everything
+        cr_assert_eq(shell("echo kept > r; chmod 444 r"), 0);
+        cr_expect_eq(shell("$Q tokenize a -o r"), 5);
+        cr_expect_eq(shell("grep -qx kept r"), 0);
+    }
+    write_rows("many", 60);
+    cr_expect_eq(shell("{ while ! test -s lost; do sleep 0.02; done; mv lost other; } & $Q batch many -n 12 -o lost"),
+                 5);
+    expect_says("err", "removed or replaced while it was written");
+}

@@ -8,11 +8,11 @@
 #include "cmd/batch/batch_shard.h"
 #include "cmd/batch/batch_tally.h"
 #include "cmd/confine.h"
-#include "cmd/embed/embed.h"
 #include "cmd/load.h"
 #include "cmd/terminal/progress.h"
 #include "cmd/terminal/terminal.h"
 #include "engine/clock.h"
+#include "engine/file_replace.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -211,16 +211,19 @@ static int load_for_rows(struct batch *b, struct error *err)
                                     : load_model(&b->l, b->o, err);
 }
 
-// The flags of embeddings, which have no meaning for answers; and the kinds of pooling that give no vector for a text.
-static int check_embedding_flags(const struct batch *b, struct error *err)
+// A name of stdout, such as /dev/stdout, is taken as "-". Nothing can stand beside another descriptor.
+static int check_descriptor(struct batch *b, struct error *err)
 {
-    const bool embeds = b->l.model->hidden;
-    if (!embeds && (b->o->given[OPT_pooling] || b->o->truncate))
-        return fail(err, E_USAGE, "%s is for embeddings, and this run makes answers; --as embedding makes vectors",
-                    b->o->truncate ? "--truncate" : "--pooling");
-    if (embeds && b->o->given[OPT_pooling] && embed_pooling(b->l.model, b->o) == POOLING_NONE)
-        return fail(err, E_USAGE, "--pooling none: rows of a batch have one vector for a text; quern embed makes more");
-    return 0;
+    const int descriptor = b->out_path ? file_replace_descriptor(b->out_path) : -1;
+    if (descriptor < 0)
+        return 0;
+    if (descriptor != STDOUT_FILENO)
+        return fail(err, E_USAGE,
+                    "%s: an open descriptor, whose rows could not be gone on with; name a file, or - for stdout",
+                    b->out_path);
+    free(b->out_path);
+    b->out_path = strdup("-");
+    return b->out_path ? 0 : fail(err, E_MEMORY, "no memory for a path");
 }
 
 static int open_all(struct batch *b, struct error *err)
@@ -232,12 +235,15 @@ static int open_all(struct batch *b, struct error *err)
         terminal_note("quern: note: shard %lld/%lld, by %s", (long long)b->shard.index, (long long)b->shard.count, why);
     if (b->o->out && !(b->out_path = batch_shard_path(b->shard, b->o->out)))
         return fail(err, E_MEMORY, "no memory for a path");
+    if (check_descriptor(b, err))
+        return -1;
     b->named = *b->o;
     b->named.out = b->out_path;
     b->o = &b->named;
     confine(b->o);
     // the model is opened before the input is read, so that a mistyped name is reported at once
-    if (!load_path(b->o, err) || load_for_rows(b, err) || check_embedding_flags(b, err) || open_input(b, err))
+    if (!load_path(b->o, err) || load_for_rows(b, err) || batch_embed_check(b->l.model, b->o, err) ||
+        open_input(b, err))
         return -1;
     if (sampling_take(&b->sampling, b->o, b->l.model, err) ||
         batch_context_open(&b->context, b->l.model, b->o, &b->sampling, b->l.model->n_ctx, err))

@@ -9,6 +9,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+int batch_embed_check(const struct model *m, const struct options *o, struct error *err)
+{
+    if (!m->hidden && (o->given[OPT_pooling] || o->truncate))
+        return fail(err, E_USAGE, "%s is for embeddings, and this run makes answers; --as embedding makes vectors",
+                    o->truncate ? "--truncate" : "--pooling");
+    const enum pooling pooling = m->hidden ? embed_pooling(m, o) : POOLING_MEAN;
+    if (o->given[OPT_pooling] && (pooling == POOLING_NONE || pooling == POOLING_RANK))
+        return fail(err, E_USAGE, "--pooling %s: rows of a batch have one vector for a text; quern embed makes %s",
+                    pooling == POOLING_NONE ? "none" : "rank", pooling == POOLING_NONE ? "more" : "scores");
+    return 0;
+}
+
 // ---- From a row to texts
 
 static int take_text(const struct batch_context *c, const struct value *v, struct token_list *out, struct error *err)

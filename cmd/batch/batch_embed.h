@@ -17,6 +17,8 @@ struct batch_embed {
     int64_t n_tokens; // of all rows so far
 };
 
+// Checks the flags of embeddings, which have no meaning for answers, and that pooling gives a vector for a text. E_USAGE.
+int batch_embed_check(const struct model *m, const struct options *o, struct error *err);
 // Makes the token lists of a parsed row. On an error *code is the kind of error for the output line.
 int batch_embed_make(struct batch_job *job, const struct batch_context *c, const char **code, struct error *err);
 // Computes the vectors of the jobs of the group.

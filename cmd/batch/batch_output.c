@@ -499,12 +499,22 @@ static int sort_output(struct batch_output *o, struct error *err)
     return status;
 }
 
+// Rows that were written to a file that has lost its name are lost with it.
+static int check_still_there(const struct batch_output *o, struct error *err)
+{
+    struct stat named, written;
+    if (fstat(o->out.fd, &written) ||
+        (!stat(o->out.path, &named) && named.st_dev == written.st_dev && named.st_ino == written.st_ino))
+        return 0;
+    return fail(err, E_IO, "%s: was removed or replaced while it was written; its rows are lost", o->out.path);
+}
+
 int batch_output_finish(struct batch_output *o, struct error *err)
 {
     stop_thread(o);
     if (!o->is_regular)
         return 0;
-    if (batch_output_check(o, err))
+    if (batch_output_check(o, err) || check_still_there(o, err))
         return -1;
     pthread_mutex_lock(&o->lock);
     sync_once(o);
