@@ -21,6 +21,8 @@ int file_replace_descriptor(const char *path)
 {
     enum { LINKS_MOST = 8 };
     char at[PATH_MAX], folder[PATH_MAX], real[PATH_MAX], own[64];
+    if (!strcmp(path, "-"))
+        return STDOUT_FILENO;
     snprintf(own, sizeof own, "/proc/%ld/fd", (long)getpid());
     if (snprintf(at, sizeof at, "%s", path) >= (int)sizeof at)
         return -1;

@@ -16,7 +16,7 @@ struct file_replace {
     int fd;
 };
 
-// The number N if a path leads, through symbolic links, to /proc/self/fd/N, as /dev/stdout and /dev/fd/N do; else -1. What
+// The number N if a path leads, through symbolic links, to /proc/self/fd/N, as /dev/stdout and /dev/fd/N do, or is "-", which is stdout; else -1. What
 // such a path names is the open file itself, at its place, and not a file to be replaced.
 int file_replace_descriptor(const char *path);
 // Creates the missing folders above a path. Errors are ignored here, because opening the file then fails.

@@ -32,10 +32,11 @@ static int path_of(const char *name, bool make, char path[PATH_MAX], struct erro
     return 0;
 }
 
-static int write_file(const char *path, struct str text, struct error *err)
+// A path that the user gave is an output as others are; a run that is kept by its name is for its owner.
+static int write_file(const char *path, bool given, struct str text, struct error *err)
 {
     struct file_replace f;
-    if (file_replace_begin(&f, path, err))
+    if ((given ? file_replace_output : file_replace_begin)(&f, path, err))
         return -1;
     if (file_replace_write(&f, text.data, text.len, err)) {
         file_replace_abort(&f);
@@ -55,7 +56,7 @@ int bench_save(const char *name, const struct bench_row *rows, int n, struct err
         bench_print_row(BENCH_JSON, NULL, &rows[i], i == 0, &out);
     bench_print_tail(BENCH_JSON, &out);
     int status = out.failed ? fail(err, E_MEMORY, "no memory for %d rows", n)
-                            : write_file(path, (struct str){out.data, out.size}, err);
+                            : write_file(path, strchr(name, '/'), (struct str){out.data, out.size}, err);
     text_free(&out);
     return status;
 }
