@@ -644,3 +644,18 @@ Test(batch, a_mistake_in_the_command_is_said_before_anything_is_computed)
         expect_says("err", cases[i].text);
     }
 }
+
+// A row without an id has "row-" and its number, which no other row may have.
+Test(batch, ids_of_rows_without_one_are_theirs_alone)
+{
+    FILE *f = fopen("in", "w");
+    fputs("{\"prompt\":\"a\",\"max_tokens\":1,\"custom_id\":\"row-2\"}\n{\"prompt\":\"b\",\"max_tokens\":1}\n"
+          "{\"prompt\":\"c\",\"max_tokens\":1}\n{\"prompt\":\"d\",\"max_tokens\":1,\"custom_id\":\"row-3\"}\n"
+          "{\"prompt\":\"e\",\"max_tokens\":1,\"custom_id\":\"row-03\"}\n",
+          f);
+    fclose(f);
+    cr_expect_eq(shell("$Q batch in -o out"), 1);
+    cr_expect_eq(shell("test $(grep -c duplicate_id out) = 2"), 0);
+    cr_expect_eq(
+        shell("sed -n 2p out | grep -q 'row 1 has it already' && sed -n 4p out | grep -q 'row 3 has it already'"), 0);
+}

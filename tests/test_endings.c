@@ -8,7 +8,17 @@
 #include <sys/resource.h>
 #include <time.h>
 
-TestSuite(endings, .init = rig_open, .fini = rig_close, .timeout = 240);
+// Opens the rig. A shell that runs the tests in the background makes its children ignore some signals; quern obeys that, and
+// these tests do not want it.
+static void begin(void)
+{
+    static const int signals[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+    for (size_t i = 0; i < COUNT_OF(signals); i++)
+        signal(signals[i], SIG_DFL);
+    rig_open();
+}
+
+TestSuite(endings, .init = begin, .fini = rig_close, .timeout = 240);
 
 // What is run. Its output "out" holds "old" before; it is under way once its temporary file is there, or bytes on stdout.
 struct job {

@@ -333,7 +333,7 @@ static int check_id(struct batch *b, const struct batch_row *row, const char **c
     int64_t first;
     if (!row->custom_id.data || b->form.format == FORMAT_LINES) // the ids of lines are their numbers
         return 0;
-    if (batch_ids_add(&b->ids, row->custom_id, row->number, &first, err))
+    if (batch_ids_add(&b->ids, row->custom_id, row->number, row->own_id, &first, err))
         return -1;
     if (first == row->number)
         return 0;

@@ -41,6 +41,7 @@ static int set_own_id(struct parse *p)
     int n = snprintf(text, sizeof text, "row-%lld", (long long)p->row->number);
     const char *kept = arena_strdup(&p->row->arena, (struct str){text, (size_t)n});
     p->row->custom_id = (struct str){kept, (size_t)n};
+    p->row->own_id = true;
     return kept ? 0 : fail(p->err, E_MEMORY, "no memory for an id");
 }
 

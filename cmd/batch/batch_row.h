@@ -46,6 +46,7 @@ struct batch_row {
     struct arena arena;
     int64_t number;       // number of the record
     struct str custom_id; // NULL data: it could not be read
+    bool own_id;          // the row gave no id, and has "row-" and its number
     enum row_kind kind;
     struct str model; // as the body names it; NULL data: it does not
     struct row_settings settings;
