@@ -18,7 +18,12 @@ static const struct {
 #undef INPUT
 };
 
-static int too_long(const char *name, enum input_kind kind, struct error *err)
+size_t input_limit(enum input_kind kind)
+{
+    return kinds[kind].limit;
+}
+
+int input_too_long(const char *name, enum input_kind kind, struct error *err)
 {
     return fail(err, E_USAGE, "%s: more than %zu MiB, the limit of a %s", name, kinds[kind].limit >> 20,
                 kinds[kind].what);
@@ -30,13 +35,13 @@ static int read_all(int fd, const char *name, enum input_kind kind, char **data,
     struct stat st;
     size_t cap = 0;
     if (!fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_size > (off_t)kinds[kind].limit)
-        return too_long(name, kind, err);
+        return input_too_long(name, kind, err);
     for (;;) {
         if (*size == cap) {
             cap = MIN(cap ? 2 * cap : 1 << 16, most);
             char *more = *size < most ? realloc(*data, cap) : NULL;
             if (*size == most)
-                return too_long(name, kind, err);
+                return input_too_long(name, kind, err);
             if (!more)
                 return fail(err, E_MEMORY, "%s: no memory for %zu bytes", name, cap);
             *data = more;
@@ -52,23 +57,48 @@ static int read_all(int fd, const char *name, enum input_kind kind, char **data,
     }
 }
 
-int input_read(const char *path, enum input_kind kind, char **data, size_t *size, struct error *err)
+// Reads an open file, and leaves out the mark of its byte order.
+static int read_open(int fd, const char *name, enum input_kind kind, char **data, size_t *size, struct error *err)
 {
     *data = NULL;
     *size = 0;
-    bool is_stdin = !strcmp(path, "-");
-    int fd = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    if (fd < 0)
-        return fail(err, E_IO, "%s: %s", path, strerror(errno));
-    int status = read_all(fd, is_stdin ? "stdin" : path, kind, data, size, err);
+    int status = read_all(fd, name, kind, data, size, err);
     if (!status && *size >= 3 && !memcmp(*data, "\xef\xbb\xbf", 3))
         memmove(*data, *data + 3, *size -= 3); // a byte order mark is no part of a text
-    if (!is_stdin)
-        close(fd);
     if (status) {
         free(*data);
         *data = NULL;
     }
+    return status;
+}
+
+int input_read(const char *path, enum input_kind kind, char **data, size_t *size, struct error *err)
+{
+    *data = NULL;
+    if (!strcmp(path, "-"))
+        return read_open(STDIN_FILENO, "stdin", kind, data, size, err);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    if (fd < 0)
+        return fail(err, E_IO, "%s: %s", path, strerror(errno));
+    int status = read_open(fd, path, kind, data, size, err);
+    close(fd);
+    return status;
+}
+
+int input_read_regular(const char *path, enum input_kind kind, char **data, size_t *size, struct error *err)
+{
+    struct stat st;
+    *data = NULL;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (fd < 0 || fstat(fd, &st)) {
+        fail(err, E_IO, "%s: %s", path, strerror(errno));
+        if (fd >= 0)
+            close(fd);
+        return -1;
+    }
+    int status = S_ISREG(st.st_mode) ? read_open(fd, path, kind, data, size, err)
+                                     : fail(err, E_USAGE, "%s: is no regular file", path);
+    close(fd);
     return status;
 }
 

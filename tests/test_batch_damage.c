@@ -1,6 +1,7 @@
 // Tests what `quern batch` makes of files that are damaged, cut, or not its own: a row that has changed never goes on into
 // the result, and nothing that belongs to somebody else is touched.
 #include "cmd/batch/batch_journal.h"
+#include "cmd/batch/batch_output.h"
 #include "tests/batch_rig.h"
 
 #include <signal.h>
@@ -146,6 +147,58 @@ Test(batch_damage, the_end_of_an_output_without_checksums_is_computed_again)
     cr_assert(same_files("out", "whole"));
 }
 
+// A row that could not be read again is not written.
+Test(batch_damage, an_answer_that_is_too_long_is_a_row_that_says_so)
+{
+    static const char head[] = "{\"id\":\"batch_req_1\",\"custom_id\":\"a\",\"response\":\"",
+                      end[] = "\",\"error\":null}\n";
+    const size_t n = sizeof head - 1 + OUTPUT_ROW_MOST + sizeof end - 1;
+    char *line = malloc(n + 1);
+    struct batch_output *o;
+    struct error err = {0};
+    cr_assert(line);
+    memset(line, 'x', n);
+    memcpy(line, head, sizeof head - 1);
+    memcpy(line + n - (sizeof end - 1), end, sizeof end);
+    const struct batch_output_options options = {.path = "long", .n_records = 2, .ordered = true, .window = 2};
+    cr_assert_eq(batch_output_open(&o, &options, &err), 0, "%s", err.text);
+    cr_assert_eq(batch_output_expect(o, 1, &err) || batch_output_put(o, 1, (struct str){line, n}, false, &err), 0);
+    cr_expect_eq(batch_output_n_failed(o), 1);
+    cr_assert_eq(batch_output_finish(o, &err), 0, "%s", err.text);
+    batch_output_close(o);
+    expect_says(
+        "long",
+        "{\"id\":\"batch_req_1\",\"custom_id\":\"a\",\"response\":null,\"error\":{\"code\":\"response_too_long\",");
+    free(line);
+}
+
+// Lines behind the last row: what a crash may have left is dropped, and that is said; what somebody has written there is not.
+Test(batch_damage, foreign_lines_at_the_end_are_not_dropped_in_silence)
+{
+    static const char *const notes[] = {"my note", "{\"mine\":1}", "# no newline\\c"};
+    make_whole();
+    for (size_t i = 0; i < COUNT_OF(notes); i++) {
+        put_state(N_OUT + 1);
+        cr_assert_eq(shell("echo '%s' | sed 's/.c$//' >>out; cp out before", notes[i]), 0);
+        cr_expect_eq(shell(GO_ON), 5, "%s", notes[i]);
+        expect_says("err", "out: line 13 is nothing that a batch writes");
+        cr_expect(same_files("out", "before"));
+        cr_assert_eq(shell("sed -i '$d' out; " GO_ON), 1);
+        cr_expect(same_files("out", "whole"));
+    }
+    put_state(N_OUT + 1);
+    cr_expect_eq(shell("(head -c 40 out; echo; head -c 100 /dev/zero; echo; head -c 20 out) >t; cat t >>out; " GO_ON),
+                 1);
+    expect_says("err", "out: 2 damaged lines at the end are dropped");
+    cr_expect(same_files("out", "whole"));
+    put_state(9);
+    cr_assert_eq(shell(GO_ON), 1);
+    expect_says("err", "and are computed again: 4 lines are dropped");
+    // of an output that is finished, too
+    cr_expect_eq(shell("echo mine >>out; " GO_ON), 5);
+    expect_says("err", "out: line 31 is nothing that a batch writes");
+}
+
 // The journal, the manifest and temporary files are made from the name of the output: something else may be there.
 Test(batch_damage, what_is_not_ours_is_left_alone)
 {
@@ -157,6 +210,7 @@ Test(batch_damage, what_is_not_ours_is_left_alone)
         "ln -s nowhere out.journal",
         "mkfifo out.journal",
         "mkdir out.journal",
+        "mkfifo out.manifest",
         "echo mine >out.manifest",
         "echo '{}' >out.manifest",
         "echo mine >notes; ln -s notes out.manifest",

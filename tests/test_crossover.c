@@ -172,6 +172,17 @@ Test(crossover, what_is_no_measurement_is_measured_again)
     cr_expect(is_used());
 }
 
+// A pipe in the place of the figures is not waited for; timeout: with a reader that waits, the test never ends.
+Test(crossover, a_pipe_holds_no_figures, .timeout = 60)
+{
+    char path[256];
+    measure();
+    find_kept(path);
+    cr_assert_eq(unlink(path), 0);
+    cr_assert_eq(mkfifo(path, 0600), 0);
+    cr_expect(!is_used());
+}
+
 Test(crossover, figures_of_last_month_and_of_another_card_are_not_used)
 {
     char path[256];

@@ -227,3 +227,17 @@ Test(endings, a_chat_without_a_reader_ends_with_5)
                        "exit $(cat status)"),
                  5);
 }
+
+// A dialogue that cannot be kept: at once where that can be known, and else in the exit status.
+Test(endings, a_session_that_is_not_kept_ends_with_5)
+{
+    cr_expect_eq(shell("echo hello | $Q chat -n 3 --session nowhere/s.json >said"), 5);
+    expect_says("err", "nowhere/s.json");
+    cr_expect_eq(shell("[ -s said ]"), 1);
+    cr_expect_eq(shell("head -c 1500 /dev/zero | tr '\\0' a >long; "
+                       "(ulimit -f 1; $Q chat -n 3 --session ./s.json <long >said)"),
+                 5);
+    expect_says("err", "the session is not kept");
+    cr_expect(!is_there("*.tmp") && !is_there("s.json"));
+    cr_expect_eq(shell("$Q chat -n 3 --session ./s.json <long >said && [ -s s.json ]"), 0);
+}

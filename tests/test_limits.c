@@ -15,6 +15,8 @@ static const struct {
     {"run -p a --json-schema-file $F", "16 MiB, the limit of a JSON schema"},
     {"run -p a -sysf $F", "16 MiB, the limit of a file for a flag"},
     {"chat -f $F", "64 MiB, the limit of a first message"},
+    {"chat <$F", "stdin: more than 64 MiB, the limit of a message"},
+    {"batch merge out $F in", "/dev/zero: is no regular file"},
     {"batch in -o out --chat-template-file $F", "1 MiB, the limit of a chat template"},
     {"batch in -o out --json-schema-file $F", "16 MiB, the limit of a JSON schema"},
     {"bench -p 8 -n 0 -r 1 --no-ceilings --against $F", "64 MiB, the limit of a saved run of bench"},
@@ -48,6 +50,52 @@ Test(limits, a_file_that_is_too_long_is_not_read)
         cr_expect_eq(shell("ulimit -v 1000000; timeout 60 $Q %s >said </dev/null", commands[i]), 2, "%s", commands[i]);
         expect_says("err", "MiB, the limit of a ");
     }
+}
+
+// A text between quotes is one message, however many lines it has.
+Test(limits, a_message_of_many_lines_has_the_limit_too)
+{
+    cr_expect_eq(shell("(echo '\"\"\"'; yes) | (ulimit -v 4000000; timeout 60 $Q chat >said)"), 2);
+    expect_says("err", "stdin: more than 64 MiB, the limit of a message");
+}
+
+// So is what many files bring.
+Test(limits, files_for_a_message_have_its_limit_together)
+{
+    cr_expect_eq(
+        shell("head -c 1000000 /dev/zero | tr '\\0' a >f; for i in $(seq 70); do echo /read f; done | $Q chat"), 1);
+    expect_says("err", "f: more than 64 MiB, the limit of a message");
+}
+
+// Neither a part nor what an earlier run has left is kept in memory up to a newline that never comes.
+Test(limits, a_line_of_an_output_has_the_limit_of_a_row)
+{
+    write_rows("in", 3);
+    cr_assert_eq(shell("$Q batch in -o whole && truncate -s 1G part"), 0);
+    cr_expect_eq(shell("ulimit -v 1500000; timeout 60 $Q batch merge o part whole"), 2);
+    expect_says("err", "part: line 1: longer than 64 MiB, the limit of a row");
+    cr_expect_eq(shell("mkfifo pipe; timeout 60 $Q batch merge o pipe whole"), 2);
+    expect_says("err", "pipe: is no regular file");
+    cr_expect_eq(shell("head -n 1 whole >out; cp whole.manifest out.manifest; truncate -s 1G out; "
+                       "ulimit -v 1500000; timeout 100 $Q batch in -o out"),
+                 0);
+    cr_expect(same_files("out", "whole"));
+    cr_expect_eq(shell("rm out; printf 'quern batch journal 1\\n+ ' >out.journal; truncate -s 1G out.journal; "
+                       "ulimit -v 1500000; timeout 100 $Q batch in -o out"),
+                 0);
+    cr_expect(same_files("out", "whole"));
+}
+
+// Names that are made from other names: a pipe there is not waited for.
+Test(limits, a_pipe_with_the_name_of_a_file_of_ours_is_not_waited_for)
+{
+    write_rows("in", 3);
+    cr_expect_eq(shell("mkfifo k.manifest; timeout 20 $Q batch in -o k"), 2);
+    expect_says("err", "k.manifest: is no regular file");
+    cr_expect_eq(shell("export XDG_STATE_HOME=$PWD/s; mkdir -p s/quern/bench; mkfifo s/quern/bench/b.json; "
+                       "timeout 60 $Q bench -p 8 -n 0 -r 1 --no-ceilings --against b >said"),
+                 2);
+    expect_says("err", "b.json: is no regular file");
 }
 
 // What is just as long as the limit is read.

@@ -1,6 +1,8 @@
 // Tests the line editor without a terminal: keys go in; the text and a simulated small screen are compared.
 #include "cmd/terminal/line_view.h"
+#include "cmd/terminal/console.h"
 #include "cmd/terminal/display.h"
+#include "cmd/terminal/terminal.h"
 #include "tests/screen.h"
 
 #include <criterion/criterion.h>
@@ -624,4 +626,26 @@ Test(line_editor, a_folder_as_history_is_an_error_and_no_more)
     cr_expect_eq(history_open(&h, folder, &err), -1);
     cr_expect_eq(err.code, E_IO);
     history_close(&h);
+}
+
+// A pipe whose bytes are always there lets no call of the system fail by a signal.
+Test(line_editor, a_signal_ends_a_line_of_a_pipe_between_two_reads)
+{
+    int ends[2];
+    struct console c;
+    struct text line = {0};
+    struct error err = {0};
+    enum console_event event;
+    cr_assert_eq(pipe(ends), 0);
+    cr_assert_eq(write(ends[1], "a line", 6), 6);
+    close(ends[1]);
+    cr_assert_eq(dup2(ends[0], STDIN_FILENO), STDIN_FILENO);
+    console_open(&c, NULL, NULL);
+    atomic_store(&terminal_terminated, true);
+    cr_expect_eq(console_read(&c, "> ", &line, &event, &err), -1);
+    cr_expect_eq(err.code, E_INTERRUPTED);
+    atomic_store(&terminal_terminated, false);
+    console_close(&c);
+    text_free(&line);
+    close(ends[0]);
 }

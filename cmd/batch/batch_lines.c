@@ -81,6 +81,9 @@ struct scan {
     uint64_t at;
 };
 
+// The longest line that is read: a row, and what stands around it in a journal or in a row of an error.
+enum { LINE_MOST = OUTPUT_ROW_MOST + 4096 };
+
 // Reads more bytes behind those in the buffer. Returns 1, or 0 at the end of the file.
 static int read_on(struct scan *s, struct error *err)
 {
@@ -103,7 +106,7 @@ static int read_on(struct scan *s, struct error *err)
 }
 
 // The line at the beginning of the buffer, as far as it was read. Returns 1, or 0 if nothing is left. *is_whole: it
-// has its newline.
+// has its newline. Of a line that is too long, only the beginning is there.
 static int next_line(struct scan *s, struct str *line, bool *is_whole, struct error *err)
 {
     size_t seen = 0;
@@ -114,6 +117,8 @@ static int next_line(struct scan *s, struct str *line, bool *is_whole, struct er
         if (end)
             return 1;
         seen = s->n;
+        if (seen > LINE_MOST)
+            return 1;
         int more = read_on(s, err);
         if (more < 0)
             return -1;
@@ -131,6 +136,20 @@ static void pass(struct scan *s, size_t n)
     s->at += n;
 }
 
+// Passes over the rest of a line that is too long, without keeping it.
+static int pass_line(struct scan *s, struct error *err)
+{
+    for (int more = 1; more; more = read_on(s, err)) {
+        const char *end = s->n ? memchr(s->buffer, '\n', s->n) : NULL;
+        pass(s, end ? (size_t)(end - s->buffer) + 1 : s->n);
+        if (end)
+            return 0;
+        if (more < 0)
+            return -1;
+    }
+    return 0;
+}
+
 static int push_place(struct row_place **places, size_t *n, struct row_place place, struct error *err)
 {
     if ((*n & (*n - 1)) == 0) { // the array is full whenever n is a power of two
@@ -144,30 +163,39 @@ static int push_place(struct row_place **places, size_t *n, struct row_place pla
     return 0;
 }
 
-// Lines are consumed many at a time: moving the buffer for each would take longer than reading them.
+// The line behind `passed` bytes of the buffer. Lines are consumed many at a time: moving the buffer for each would take longer
+// than reading them. Returns as next_line does.
+static int line_behind(struct scan *s, size_t *passed, struct str *line, bool *is_whole, struct error *err)
+{
+    const char *from = *passed ? s->buffer + *passed : s->buffer;
+    const char *stop = s->n > *passed ? memchr(from, '\n', s->n - *passed) : NULL;
+    *is_whole = true;
+    if (stop) {
+        *line = (struct str){from, (size_t)(stop - from)};
+        return 1;
+    }
+    if (s->buffer)
+        pass(s, *passed);
+    *passed = 0;
+    return next_line(s, line, is_whole, err);
+}
+
 int output_each_line(int fd, const char *path, output_see_fn *see, void *arg, struct error *err)
 {
     struct scan s = {.fd = fd, .path = path};
-    int got = 1;
-    for (size_t passed = 0; got > 0;) {
-        struct str line;
-        bool is_whole = true;
-        const char *from = passed ? s.buffer + passed : s.buffer;
-        const char *stop = s.n > passed ? memchr(from, '\n', s.n - passed) : NULL;
-        if (stop) {
-            line = (struct str){from, (size_t)(stop - from)};
-        } else {
-            if (s.buffer)
-                pass(&s, passed);
-            passed = 0;
-            if ((got = next_line(&s, &line, &is_whole, err)) <= 0)
-                break;
-        }
-        if (see(arg, s.at + passed, line, is_whole, err))
+    struct str line;
+    bool is_whole = true;
+    size_t passed = 0;
+    int got;
+    while ((got = line_behind(&s, &passed, &line, &is_whole, err)) > 0) {
+        const bool is_long = line.len > LINE_MOST;
+        if (see(arg, s.at + passed, line, is_whole && !is_long, err) || (!is_whole && is_long && pass_line(&s, err))) {
             got = -1;
-        passed += line.len + is_whole;
-        if (!is_whole)
             break;
+        }
+        if (!is_whole && !is_long)
+            break;
+        passed = is_whole ? passed + line.len + 1 : 0;
     }
     free(s.buffer);
     return got < 0 ? -1 : 0;
@@ -182,8 +210,38 @@ struct rows {
     uint64_t *end;
     output_take_fn *take;
     void *arg;
+    struct output_tail *tail;
     int64_t line_number, first_bad;
+    bool first_is_long; // the first bad line is longer than a row may be
 };
+
+// Whether a line may be what a crash has left of a row: its beginning, or the zeros of blocks that were not written.
+static bool is_debris(struct str line)
+{
+    const struct str head = STR_LIT("{\"id\":\"batch_req_");
+    return memchr(line.data, '\0', line.len) || !memcmp(line.data, head.data, MIN(line.len, head.len));
+}
+
+static void note_bad(struct rows *r, struct str line, bool is_whole)
+{
+    if (!r->first_bad) {
+        r->first_bad = r->line_number;
+        r->first_is_long = line.len > LINE_MOST;
+    }
+    if (!r->tail)
+        return;
+    r->tail->n_lines += is_whole;
+    if (!r->tail->foreign && line.len && !is_debris(line))
+        r->tail->foreign = r->line_number;
+}
+
+static int bad_line(const struct rows *r, enum err_code code, const char *what, struct error *err)
+{
+    if (r->first_is_long)
+        return fail(err, E_USAGE, "%s: line %lld: longer than %d MiB, the limit of a row", r->path,
+                    (long long)r->first_bad, OUTPUT_ROW_MOST >> 20);
+    return fail(err, code, "%s: line %lld is %s", r->path, (long long)r->first_bad, what);
+}
 
 static int see_row(void *arg, uint64_t at, struct str line, bool is_whole, struct error *err)
 {
@@ -192,12 +250,11 @@ static int see_row(void *arg, uint64_t at, struct str line, bool is_whole, struc
     struct row_place place = {.file = r->file, .at = at, .n = line.len};
     r->line_number++;
     if (!is_whole || !output_line_parse(line, &row)) {
-        r->first_bad = r->first_bad ? r->first_bad : r->line_number;
+        note_bad(r, line, is_whole);
         return 0;
     }
     if (r->first_bad)
-        return fail(err, E_USAGE, "%s: line %lld is no row of a batch; move the file away, or name another output",
-                    r->path, (long long)r->first_bad);
+        return bad_line(r, E_USAGE, "no row of a batch; move the file away, or name another output", err);
     place.number = row.number;
     *r->end = at + line.len + 1;
     return (r->places && push_place(r->places, r->n, place, err)) ||
@@ -206,15 +263,15 @@ static int see_row(void *arg, uint64_t at, struct str line, bool is_whole, struc
                : 0;
 }
 
-int output_scan(int fd, const char *path, int file, bool drop_tail, struct row_place **places, size_t *n, uint64_t *end,
-                output_take_fn *take, void *arg, struct error *err)
+int output_scan(int fd, const char *path, int file, struct output_tail *tail, struct row_place **places, size_t *n,
+                uint64_t *end, output_take_fn *take, void *arg, struct error *err)
 {
-    struct rows r = {path, file, places, n, end, take, arg, 0, 0};
+    struct rows r = {path, file, places, n, end, take, arg, tail, 0, 0, false};
     *end = 0;
     if (output_each_line(fd, path, see_row, &r, err))
         return -1;
-    if (r.first_bad && !drop_tail)
-        return fail(err, E_IO, "%s: line %lld is torn; resume that run first", path, (long long)r.first_bad);
+    if (r.first_bad && !tail)
+        return bad_line(&r, E_IO, "torn; resume that run first", err);
     return 0;
 }
 

@@ -114,7 +114,7 @@ static int read_manifest(const char *out_path, struct arena *arena, struct value
     int status = path ? 1 : fail(err, E_MEMORY, "no memory for a path");
     if (status == 1 && access(path, F_OK))
         status = 0;
-    if (status == 1 && input_read(path, INPUT_MANIFEST, &data, &size, err))
+    if (status == 1 && input_read_regular(path, INPUT_MANIFEST, &data, &size, err))
         status = -1;
     if (status == 1 && (json_read(out, &reader, (struct str){data, size}, err) || out->kind != VALUE_DICT ||
                         !value_is(value_get(out, "quern"), VALUE_STRING)))

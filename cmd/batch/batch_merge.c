@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct merge {
@@ -54,19 +55,28 @@ static int check_parts(struct merge *m, bool force, struct error *err)
     return 0;
 }
 
+// Opens a part, which is read more than once: a device or a pipe is none.
+static int open_part(struct merge *m, int i, struct error *err)
+{
+    struct stat st;
+    m->fds[i] = open(m->paths[i], O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (m->fds[i] < 0 || fstat(m->fds[i], &st))
+        return fail(err, E_IO, "%s: %s", m->paths[i], strerror(errno));
+    return S_ISREG(st.st_mode) ? 0 : fail(err, E_USAGE, "%s: is no regular file", m->paths[i]);
+}
+
 static int read_parts(struct merge *m, struct error *err)
 {
     for (int i = 0; i < m->n_parts; i++) {
         uint64_t end;
-        m->fds[i] = open(m->paths[i], O_RDONLY | O_CLOEXEC | O_NOCTTY);
-        if (m->fds[i] < 0)
-            return fail(err, E_IO, "%s: %s", m->paths[i], strerror(errno));
+        if (open_part(m, i, err))
+            return -1;
         char *journal = output_beside(m->paths[i], ".journal");
         bool unfinished = journal && !access(journal, F_OK);
         free(journal);
         if (unfinished)
             return fail(err, E_USAGE, "%s: its run is not finished; resume it first", m->paths[i]);
-        if (output_scan(m->fds[i], m->paths[i], i, false, &m->places, &m->n, &end, count_errors, m, err))
+        if (output_scan(m->fds[i], m->paths[i], i, NULL, &m->places, &m->n, &end, count_errors, m, err))
             return -1;
     }
     return 0;

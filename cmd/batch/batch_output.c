@@ -375,8 +375,26 @@ static int put_waiting(struct batch_output *o, struct slot *s, struct str line, 
     return append_text(o, &o->journal, &kept, err);
 }
 
+// Puts an error in the place of a row that is too long to be read again.
+static int put_too_long(struct batch_output *o, int64_t number, struct str line, struct error *err)
+{
+    struct output_line row = {.custom_id = STR_LIT("null")};
+    struct text instead = {0};
+    output_line_parse(without_newline(line), &row);
+    text_print(&instead,
+               "{\"id\":\"batch_req_%lld\",\"custom_id\":%.*s,\"response\":null,\"error\":{\"code\":"
+               "\"response_too_long\",\"message\":\"the answer takes more than %d MiB, the limit of a row\"}}\n",
+               (long long)number, STR_ARG(row.custom_id), OUTPUT_ROW_MOST >> 20);
+    int status = instead.failed ? fail(err, E_MEMORY, "no memory for a row")
+                                : batch_output_put(o, number, (struct str){instead.data, instead.size}, true, err);
+    text_free(&instead);
+    return status;
+}
+
 int batch_output_put(struct batch_output *o, int64_t number, struct str line, bool is_error, struct error *err)
 {
+    if (line.len > OUTPUT_ROW_MOST && !is_error)
+        return put_too_long(o, number, line, err);
     struct slot *s = o->o.ordered ? find_slot(o, number) : NULL;
     if (s && s == &o->slots[o->first])
         return put_next(o, number, line, is_error, err);
@@ -488,7 +506,8 @@ static int sort_output(struct batch_output *o, struct error *err)
     size_t n = 0;
     uint64_t end;
     int fresh;
-    int status = output_scan(o->out.fd, o->out.path, 0, true, &places, &n, &end, NULL, NULL, err);
+    struct output_tail tail = {0};
+    int status = output_scan(o->out.fd, o->out.path, 0, &tail, &places, &n, &end, NULL, NULL, err);
     if (!status)
         status = output_write_sorted(o->out.path, &o->out.fd, places, n, &fresh, err);
     if (!status) {

@@ -3,7 +3,8 @@
 // A row is one line, {"id":"batch_req_N",...,"error":...}, where N is the number of its record. With the output in
 // input order, a row that is done before its turn goes to a journal beside the output, OUT.journal, and from there to
 // the output when its turn comes. Unordered, it is appended at once. Both files are only appended to, in whole lines:
-// after a crash the incomplete last line of each is dropped, and the rows in either file are done. The journal holds the
+// after a crash the incomplete last line of each is dropped, and the rows in either file are done. Lines behind the last row
+// that no crash can have left are somebody else's, and an error. The journal holds the
 // checksum of every row, which is compared when the output is opened again: a row of the output that has changed is an
 // error; a damaged row of the journal, and rows at the end of the output whose checksums were lost in a crash, are computed
 // again.
@@ -19,7 +20,7 @@
 #include "cmd/batch/batch_manifest.h"
 #include "kernels/text.h"
 
-enum { SYNC_MS = 250, OUTPUT_WAITING_MOST = 64 << 20 };
+enum { SYNC_MS = 250, OUTPUT_WAITING_MOST = 64 << 20, OUTPUT_ROW_MOST = 64 << 20 };
 
 struct batch_output;
 
@@ -50,7 +51,8 @@ int64_t batch_output_n_failed(const struct batch_output *o); // rows in the outp
 // later, in any order. batch_output_has_room tells whether another row can be announced.
 bool batch_output_has_room(const struct batch_output *o);
 int batch_output_expect(struct batch_output *o, int64_t number, struct error *err);
-// Writes the line of a row, with its newline. E_IO, E_MEMORY.
+// Writes the line of a row, with its newline. A row over OUTPUT_ROW_MOST bytes, which could not be read again, becomes one
+// that says so as its error. E_IO, E_MEMORY.
 int batch_output_put(struct batch_output *o, int64_t number, struct str line, bool is_error, struct error *err);
 // E_IO if a sync has failed in the meantime.
 int batch_output_check(struct batch_output *o, struct error *err);
@@ -83,15 +85,21 @@ struct row_place {
     uint64_t at;
     size_t n;
 };
-// Scans the rows of a file: appends their places to *places and adds their number to *n. An incomplete last line is
-// ignored if `drop_tail` is set, and is E_IO otherwise. *end: the offset behind the last row. E_USAGE for a line that
+// What stands behind the last row of a file.
+struct output_tail {
+    int64_t n_lines; // whole lines
+    int64_t foreign; // the first line, counted from 1, that is nothing a crash could have left of a row; 0: none
+};
+// Scans the rows of a file: appends their places to *places and adds their number to *n. What stands behind the last row is
+// counted in *tail; with NULL it is E_IO. A line over OUTPUT_ROW_MOST bytes is no row, and is not kept in memory. *end: the offset behind the last row. E_USAGE for a line that
 // is not a row but is followed by rows.
 typedef int output_take_fn(void *arg, const struct row_place *place, const struct output_line *line, struct str text,
                            struct error *err);
-int output_scan(int fd, const char *path, int file, bool drop_tail, struct row_place **places, size_t *n, uint64_t *end,
-                output_take_fn *take, void *arg, struct error *err);
+int output_scan(int fd, const char *path, int file, struct output_tail *tail, struct row_place **places, size_t *n,
+                uint64_t *end, output_take_fn *take, void *arg, struct error *err);
 // Calls `see` with every line of a file, without its newline, and the offset of its first byte, until it returns something
-// else than 0. Only the last line may not be whole.
+// else than 0. Only the last line, and one that is far longer than a row may be, are not whole; of the latter `see` gets the
+// beginning.
 typedef int output_see_fn(void *arg, uint64_t at, struct str line, bool is_whole, struct error *err);
 int output_each_line(int fd, const char *path, output_see_fn *see, void *arg, struct error *err);
 // Writes the rows, sorted by number, into a new file that then replaces `path`, synced; the old file stays complete

@@ -14,6 +14,7 @@ struct loading {
     uint64_t journal_end;    // behind its last good line
     int64_t unknown;         // the first row of the output without a checksum; 0: none
     uint64_t unknown_at;     // its offset
+    int64_t n_unknown;       // how many there are
     struct row_place *sound; // rows of the output that report no error
     size_t n_sound;
 };
@@ -51,6 +52,7 @@ static int verify(struct loading *l, const struct row_place *place, int64_t numb
         if (!wanted) {
             l->unknown_at = l->unknown ? l->unknown_at : place->at;
             l->unknown = l->unknown ? l->unknown : number;
+            l->n_unknown++;
             return 0;
         }
         if (sum != wanted || l->unknown)
@@ -120,7 +122,7 @@ static int see_journal_line(void *arg, uint64_t at, struct str line, bool is_who
     if (!at) // the head
         return 0;
     if (!is_whole || !batch_journal_parse(line, &found) || (found.row.data && !output_line_parse(found.row, &row))) {
-        l->n_damaged += is_whole;
+        l->n_damaged += is_whole || line.len > OUTPUT_ROW_MOST;
         return 0;
     }
     l->journal_end = at + line.len + 1;
@@ -174,15 +176,33 @@ static int check_first_row(const struct batch_output *o, uint64_t end, struct er
                 o->out.path);
 }
 
+// What stands behind the last good row is dropped, and that is said, unless somebody else has put it there.
+static int check_tail(const struct batch_output *o, const struct loading *l, const struct output_tail *tail,
+                      struct error *err)
+{
+    if (tail->foreign)
+        return fail(
+            err, E_IO,
+            "%s: line %lld is nothing that a batch writes, or is not as it was written; take it out, and the run "
+            "can go on",
+            o->out.path, (long long)tail->foreign);
+    if (l->unknown)
+        terminal_note("quern: note: %s: the rows from %lld on have no checksums, and are computed again: %lld lines "
+                      "are dropped",
+                      o->out.path, (long long)l->unknown, (long long)(l->n_unknown + tail->n_lines));
+    else if (tail->n_lines)
+        terminal_note("quern: note: %s: %lld damaged lines at the end are dropped, and their rows are computed again",
+                      o->out.path, (long long)tail->n_lines);
+    return 0;
+}
+
 static int load_output(struct batch_output *o, struct loading *l, struct error *err)
 {
     uint64_t end;
-    if (output_scan(o->out.fd, o->out.path, 0, true, NULL, NULL, &end, take_output_row, l, err) ||
-        check_first_row(o, end, err))
+    struct output_tail tail = {0};
+    if (output_scan(o->out.fd, o->out.path, 0, &tail, NULL, NULL, &end, take_output_row, l, err) ||
+        check_first_row(o, end, err) || check_tail(o, l, &tail, err))
         return -1;
-    if (l->unknown)
-        terminal_note("quern: note: %s: the rows from %lld on have no checksums, and are computed again", o->out.path,
-                      (long long)l->unknown);
     if (cut_tail(&o->out, l->unknown ? l->unknown_at : end, err))
         return -1;
     return o->o.retry_errors ? drop_errors(o, l, err) : 0;

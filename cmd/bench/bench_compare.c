@@ -148,7 +148,7 @@ int bench_against(const char *name, const struct bench_row *rows, int n, int *n_
         return -1;
     if (access(path, F_OK))
         return fail(err, E_IO, "--against %s: no run is kept there (%s); --save %s keeps one", name, path, name);
-    if (input_read(path, INPUT_SAVED_RUN, &data, &size, err))
+    if ((strchr(name, '/') ? input_read : input_read_regular)(path, INPUT_SAVED_RUN, &data, &size, err))
         return -1;
     struct arena arena = {0};
     const struct value_list *kept = rows_of(&arena, data, size);

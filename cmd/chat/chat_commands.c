@@ -254,9 +254,11 @@ static int read_text(struct chat *c, const char *path, struct error *err)
         return fail(err, E_USAGE, "%s: not a regular file", path);
     if (!stat(path, &there) && there.st_size > READ_MAX)
         return fail(err, E_USAGE, "%s: %lld bytes, limit %d", path, (long long)there.st_size, READ_MAX);
-    if (input_read(path, INPUT_ATTACHMENT, &data, &size, err))
+    if (input_read_regular(path, INPUT_ATTACHMENT, &data, &size, err))
         return -1;
     int status = memchr(data, '\0', size) ? fail(err, E_USAGE, "%s: not a text, for it holds NUL bytes", path) : 0;
+    if (!status && c->attached.size + size > input_limit(INPUT_MESSAGE))
+        status = input_too_long(path, INPUT_MESSAGE, err);
     if (!status) {
         text_append(&c->attached, (struct str){data, size});
         if (size && data[size - 1] != '\n')

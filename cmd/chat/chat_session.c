@@ -116,6 +116,15 @@ static int write_file(const char *path, const struct text *text, struct error *e
     return -1;
 }
 
+int chat_session_try(const char *path, struct error *err)
+{
+    struct file_replace f;
+    if (file_replace_begin(&f, path, err))
+        return -1;
+    file_replace_abort(&f);
+    return 0;
+}
+
 // --- the KV cache beside it ---
 
 static char *cache_path(const char *path)
@@ -306,7 +315,7 @@ int chat_session_load(struct chat *c, const char *path, struct error *err)
     if (!stat(path, &there) && (!S_ISREG(there.st_mode) || there.st_size > FILE_MAX))
         return fail(err, E_USAGE, "%s: not a session of quern: no regular file of less than %d MiB", path,
                     FILE_MAX >> 20);
-    if (input_read(path, INPUT_SESSION, &data, &size, err))
+    if (input_read_regular(path, INPUT_SESSION, &data, &size, err))
         return -1;
     int status = take_session(c, (struct str){data, size}, err);
     free(data);

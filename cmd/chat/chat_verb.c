@@ -98,7 +98,10 @@ static void count(struct chat *c, const struct dialogue_result *r)
 void chat_keep_session(struct chat *c)
 {
     struct error err;
-    if (c->session_path && chat_session_save(c, c->session_path, &err))
+    if (!c->session_path)
+        return;
+    c->unkept = chat_session_save(c, c->session_path, &err) != 0;
+    if (c->unkept)
         terminal_note("quern: warning: the session is not kept: %s", err.text);
 }
 
@@ -329,8 +332,8 @@ static int check_flags(const struct options *o, struct error *err)
     return 0;
 }
 
-// Takes up the dialogue of --session where it was left.
-static int open_session(struct chat *c, struct error *err)
+// Finds the file of --session, and whether it can be written: that it cannot is said before an answer would be lost.
+static int find_session(struct chat *c, struct error *err)
 {
     if (!c->o->session)
         return 0;
@@ -338,7 +341,13 @@ static int open_session(struct chat *c, struct error *err)
     if (!c->session_path)
         return fail(err, E_IO, "--session %s: no place to keep it: $XDG_STATE_HOME and $HOME lead nowhere",
                     c->o->session);
-    return access(c->session_path, F_OK) ? 0 : chat_session_load(c, c->session_path, err);
+    return chat_session_try(c->session_path, err);
+}
+
+// Takes up the dialogue of --session where it was left.
+static int open_session(struct chat *c, struct error *err)
+{
+    return !c->session_path || access(c->session_path, F_OK) ? 0 : chat_session_load(c, c->session_path, err);
 }
 
 static int open_chat(struct chat *c, struct error *err)
@@ -356,7 +365,10 @@ static int chat(struct chat *c, struct error *err)
 {
     char *data = NULL;
     struct str first;
-    int status = check_flags(c->o, err) || first_message(c->o, &data, &first, err) || open_chat(c, err) ? -1 : 0;
+    int status =
+        check_flags(c->o, err) || first_message(c->o, &data, &first, err) || find_session(c, err) || open_chat(c, err)
+            ? -1
+            : 0;
     if (!status) {
         terminal_set_phase(PHASE_ANSWERING);
         console_open(&c->console, chat_complete, c);
@@ -399,5 +411,7 @@ int cmd_chat(int argc, char **argv)
         return (int)c.view.error.code;
     if (!status && c.fatal)
         return (int)c.fatal;
+    if (!status && c.unkept)
+        return E_IO;
     return status ? verb_fail(&err) : c.failed && !c.console.typed ? E_ITEMS : E_OK;
 }

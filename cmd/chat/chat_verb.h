@@ -42,6 +42,7 @@ struct chat {
     bool leaving;
     bool interrupted;                         // in a pipe: the exit status will be 130
     bool failed;                              // in a pipe: a line failed, and the exit status will be 1
+    bool unkept;                              // the session was not kept the last time: the exit status will be 5
     enum err_code fatal;                      // what ended the chat, and is its exit status; E_OK: nothing did
     int64_t n_turns, n_computed, n_generated; // since the start, for /stats
     double prompt_ms, generate_ms;
@@ -83,6 +84,8 @@ void chat_view_end(struct chat_view *v);
 char *chat_session_path(const char *name);
 // Saves the dialogue, and with --cache its KV cache beside it. The file is replaced as a whole. E_IO.
 int chat_session_save(struct chat *c, const char *path, struct error *err);
+// Whether a file of this name can be made, which is tried. E_IO; E_USAGE if something there is no regular file.
+int chat_session_try(const char *path, struct error *err);
 // Replaces the dialogue by a saved one. E_IO; E_USAGE with line and column; after an error the dialogue is unchanged.
 // If the saved cache cannot be used, this is noted and the dialogue is computed again.
 int chat_session_load(struct chat *c, const char *path, struct error *err);

@@ -2,6 +2,7 @@
 // wait ends after 50 ms while an ESC may be the beginning of a key. The line is drawn only when no more bytes are
 // waiting, so that a paste is drawn once. Without the editor, input is split at newlines.
 #include "cmd/terminal/console.h"
+#include "cmd/input.h"
 #include "cmd/terminal/terminal.h"
 
 #include <errno.h>
@@ -210,6 +211,12 @@ static int edit(struct console *c, const char *prompt, enum console_event *event
 
 // --- without the editor ---
 
+// Whether a signal has asked for the end. It may have come while bytes were there to read, and then no call has failed by it.
+static bool is_stopped(const struct console *c)
+{
+    return atomic_load(&terminal_terminated) || (!c->typed && atomic_load(&terminal_interrupted));
+}
+
 // Appends the next line without its newline to `line`. *there is false at the end of the input.
 static int read_line(struct console *c, struct text *line, bool *there, struct error *err)
 {
@@ -224,8 +231,12 @@ static int read_line(struct console *c, struct text *line, bool *there, struct e
         c->used += n + (end != NULL);
         if (line->failed)
             return fail(err, E_MEMORY, "no memory for a line");
+        if (line->size > input_limit(INPUT_MESSAGE))
+            return input_too_long("stdin", INPUT_MESSAGE, err);
         if (end)
             return 0;
+        if (is_stopped(c))
+            return fail(err, E_INTERRUPTED, "interrupted");
         *err = (struct error){0};
         ssize_t got = read_more(c, err);
         if (got < 0)

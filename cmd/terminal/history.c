@@ -120,7 +120,7 @@ static int write_all(int fd, struct text *text)
 static int open_locked(const char *path)
 {
     for (int tries = 0; tries < 100; tries++) {
-        int fd = open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0600);
+        int fd = open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600);
         if (fd < 0)
             return -1;
         struct stat mine, there;
@@ -160,7 +160,8 @@ static void compact(struct history *h)
     int fd = open_locked(h->path);
     if (fd < 0)
         return;
-    if (!input_read(h->path, INPUT_HISTORY, &data, &size, &err) && !take_lines(&now, (struct str){data, size}, &err))
+    if (!input_read_regular(h->path, INPUT_HISTORY, &data, &size, &err) &&
+        !take_lines(&now, (struct str){data, size}, &err))
         replace_file(&now);
     free(data);
     now.path = NULL;
@@ -183,7 +184,7 @@ int history_open(struct history *h, const char *path, struct error *err)
     size_t size;
     if (!S_ISREG(there.st_mode))
         return fail(err, E_IO, "%s: not a regular file", path);
-    if (input_read(path, INPUT_HISTORY, &data, &size, err))
+    if (input_read_regular(path, INPUT_HISTORY, &data, &size, err))
         return -1;
     int status = take_lines(h, (struct str){data, size}, err);
     if (!status && count_lines((struct str){data, size}) > 2 * HISTORY_MAX)
