@@ -19,10 +19,10 @@ static int refuse(const struct file_replace *f, const char *what, struct error *
 
 int file_replace_descriptor(const char *path)
 {
-    enum { LINKS_MOST = 8 };
+    enum { LINKS_MOST = 8, STANDARD_OUTPUT = 1 };
     char at[PATH_MAX], folder[PATH_MAX], real[PATH_MAX], own[64];
     if (!strcmp(path, "-"))
-        return STDOUT_FILENO;
+        return STANDARD_OUTPUT;
     snprintf(own, sizeof own, "/proc/%ld/fd", (long)getpid());
     if (snprintf(at, sizeof at, "%s", path) >= (int)sizeof at)
         return -1;
