@@ -430,6 +430,8 @@ Test(batch, shards_merge_to_the_whole)
         shell("$Q batch in -o 'part-{shard}' --format jsonl --shard %d/3", i);
     cr_assert_eq(shell("$Q batch merge all part-?-of-3 && echo"), 1, "two rows have failed");
     cr_assert(same_files("whole", "all"));
+    cr_assert_eq(shell("mkdir d e; touch e/all; ln -s ../e/all d/link; $Q batch merge d/link part-?-of-3 --force"), 1);
+    cr_assert(same_files("whole", "e/all"), "the file behind a link in another folder is replaced");
     cr_assert_eq(shell("$Q batch merge two part-0-of-3 part-1-of-3"), 1);
     expect_says("err", "16 rows of the input are in no part");
     cr_assert_eq(shell("$Q batch merge all part-0-of-3"), 2);

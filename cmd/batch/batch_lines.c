@@ -331,7 +331,7 @@ static int copy_row(int to, const char *path, int from, const struct row_place *
     return 0;
 }
 
-int output_write_sorted(const char *path, const int *fds, struct row_place *places, size_t n, int *fd,
+static int write_sorted(const char *path, const int *fds, struct row_place *places, size_t n, int *fd,
                         struct error *err)
 {
     if (check_replaceable(path, err))
@@ -362,5 +362,14 @@ int output_write_sorted(const char *path, const int *fds, struct row_place *plac
         close(out);
     free(buffer);
     free(temporary);
+    return status;
+}
+
+int output_write_sorted(const char *path, const int *fds, struct row_place *places, size_t n, int *fd,
+                        struct error *err)
+{
+    char *behind = realpath(path, NULL); // of a link, the file behind it is replaced
+    int status = write_sorted(behind ? behind : path, fds, places, n, fd, err);
+    free(behind);
     return status;
 }
