@@ -37,6 +37,7 @@ static struct vocabulary vocabularies[] = {
     {"llama-spm", BYTES_WITHOUT_MARK},
     {"phi-3", BYTES_WITHOUT_MARK},
     {"bert-bge", NOTHING},
+    {"t5", NOTHING}, // pieces by the best sum of scores, with spaces merged
 };
 
 // ---- The vocabularies
@@ -82,7 +83,7 @@ static struct tokenizer *open_vocabulary(const char *name)
 {
     char path[512];
     const char *shared = getenv("QUERN_SHARED");
-    if (!strcmp(name, "rwkv") || !strcmp(name, "plamo2"))
+    if (!strcmp(name, "rwkv") || !strcmp(name, "plamo2") || !strcmp(name, "t5"))
         return from_bytes(name);
     if (!strcmp(name, "spm"))
         return from_bytes("llama");
