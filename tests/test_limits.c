@@ -1,7 +1,16 @@
 // Tests that what never ends, or is absurdly long, is refused with its own limit before it has taken the memory.
 #include "tests/batch_rig.h"
+#include "tests/sanitized.h"
 
-TestSuite(limits, .init = rig_open, .fini = rig_close, .timeout = 120);
+// Opens the rig. $MOST and $MORE are limits of the address space in KiB.
+static void begin(void)
+{
+    setenv("MOST", sanitized ? "unlimited" : "1500000", 1);
+    setenv("MORE", sanitized ? "unlimited" : "4000000", 1);
+    rig_open();
+}
+
+TestSuite(limits, .init = begin, .fini = rig_close, .timeout = 120);
 
 static const struct {
     const char *command, *limit; // $F is the file that never ends
@@ -47,7 +56,7 @@ Test(limits, a_file_that_is_too_long_is_not_read)
                                            "perplexity --hellaswag -f long"};
     cr_assert_eq(shell("truncate -s 3G long"), 0);
     for (size_t i = 0; i < COUNT_OF(commands); i++) {
-        cr_expect_eq(shell("ulimit -v 1000000; timeout 60 $Q %s >said </dev/null", commands[i]), 2, "%s", commands[i]);
+        cr_expect_eq(shell("ulimit -v $MOST; timeout 60 $Q %s >said </dev/null", commands[i]), 2, "%s", commands[i]);
         expect_says("err", "MiB, the limit of a ");
     }
 }
@@ -55,7 +64,7 @@ Test(limits, a_file_that_is_too_long_is_not_read)
 // A text between quotes is one message, however many lines it has.
 Test(limits, a_message_of_many_lines_has_the_limit_too)
 {
-    cr_expect_eq(shell("(echo '\"\"\"'; yes) | (ulimit -v 4000000; timeout 60 $Q chat >said)"), 2);
+    cr_expect_eq(shell("(echo '\"\"\"'; yes) | (ulimit -v $MORE; timeout 60 $Q chat >said)"), 2);
     expect_says("err", "stdin: more than 64 MiB, the limit of a message");
 }
 
@@ -72,16 +81,16 @@ Test(limits, a_line_of_an_output_has_the_limit_of_a_row)
 {
     write_rows("in", 3);
     cr_assert_eq(shell("$Q batch in -o whole && truncate -s 1G part"), 0);
-    cr_expect_eq(shell("ulimit -v 1500000; timeout 60 $Q batch merge o part whole"), 2);
+    cr_expect_eq(shell("ulimit -v $MOST; timeout 60 $Q batch merge o part whole"), 2);
     expect_says("err", "part: line 1: longer than 64 MiB, the limit of a row");
     cr_expect_eq(shell("mkfifo pipe; timeout 60 $Q batch merge o pipe whole"), 2);
     expect_says("err", "pipe: is no regular file");
     cr_expect_eq(shell("head -n 1 whole >out; cp whole.manifest out.manifest; truncate -s 1G out; "
-                       "ulimit -v 1500000; timeout 100 $Q batch in -o out"),
+                       "ulimit -v $MOST; timeout 100 $Q batch in -o out"),
                  0);
     cr_expect(same_files("out", "whole"));
     cr_expect_eq(shell("rm out; printf 'quern batch journal 1\\n+ ' >out.journal; truncate -s 1G out.journal; "
-                       "ulimit -v 1500000; timeout 100 $Q batch in -o out"),
+                       "ulimit -v $MOST; timeout 100 $Q batch in -o out"),
                  0);
     cr_expect(same_files("out", "whole"));
 }
