@@ -125,11 +125,11 @@ static int enter_landlock(const struct sandbox_needs *needs)
 // --- seccomp ---
 
 #if defined(__x86_64__)
-enum { OUR_ARCHITECTURE = AUDIT_ARCH_X86_64 };
+static const uint32_t our_architecture = AUDIT_ARCH_X86_64;
 #elif defined(__aarch64__)
-enum { OUR_ARCHITECTURE = AUDIT_ARCH_AARCH64 };
+static const uint32_t our_architecture = AUDIT_ARCH_AARCH64;
 #else
-enum { OUR_ARCHITECTURE = 0 };
+static const uint32_t our_architecture = 0;
 #endif
 enum { X32_BIT = 0x40000000 };
 
@@ -191,7 +191,7 @@ static void make_filter(struct program *p, const struct sandbox_needs *needs)
 {
     p->n = 0;
     add(p, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)));
-    add(p, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)OUR_ARCHITECTURE, 1, 0));
+    add(p, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, our_architecture, 1, 0));
     add_refusal(p);
     add(p, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)));
     add(p, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, X32_BIT, 0, 1));
@@ -209,7 +209,7 @@ static void make_filter(struct program *p, const struct sandbox_needs *needs)
 static bool enter_seccomp(const struct sandbox_needs *needs)
 {
     struct program p;
-    if (OUR_ARCHITECTURE == 0)
+    if (our_architecture == 0)
         return false;
     make_filter(&p, needs);
     const struct sock_fprog filter = {p.n, p.at};
