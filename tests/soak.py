@@ -24,10 +24,10 @@ import time
 SLACK = 2 << 20
 PER_ROW = 18  # bytes that a batch keeps for each row of its input
 FORMS = [
-    {"prompt": "Number %d is", "max_tokens": 12},
-    {"messages": [{"role": "user", "content": "Say something about %d."}], "max_tokens": 12, "temperature": 1.0, "seed": 7},
-    {"prompt": "The list %d:", "max_tokens": 16, "logprobs": 3, "n": 2, "temperature": 0.9},
-    {"prompt": "A choice %d:", "max_tokens": 16, "guided_choice": ["yes", "no", "perhaps"]},
+    {"prompt": "Number %d is", "max_tokens": 40},
+    {"messages": [{"role": "user", "content": "Say something about %d."}], "max_tokens": 40, "temperature": 1.0, "seed": 7},
+    {"prompt": "The list %d:", "max_tokens": 48, "logprobs": 3, "n": 2, "temperature": 0.9},
+    {"prompt": "A choice %d:", "max_tokens": 48, "guided_choice": ["yes", "no", "perhaps"]},
     {"messages": [{"role": "user", "content": "An object for %d."}], "max_tokens": 24,
      "response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {
          "type": "object", "properties": {"n": {"type": "integer", "maximum": 99}}, "required": ["n"]}}}},
@@ -102,7 +102,7 @@ def main():
     stop, t = threading.Event(), str(a.threads)
     with tempfile.TemporaryDirectory() as folder:
         rows, out = os.path.join(folder, "rows.jsonl"), os.path.join(folder, "out.jsonl")
-        write_rows(rows, 200 * a.seconds)
+        write_rows(rows, 400 * a.seconds)
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "text": True}
         chat = subprocess.Popen([a.quern, "chat", "-t", t, "-n", "12", "-c", "512", "--context-shift", "--seed", "1"],
                                 stdin=subprocess.PIPE, **quiet)
