@@ -24,9 +24,9 @@ import time
 SLACK = 2 << 20
 PER_ROW = 18  # bytes that a batch keeps for each row of its input
 FORMS = [
-    {"prompt": "Number %d is", "max_tokens": 40},
-    {"messages": [{"role": "user", "content": "Say something about %d."}], "max_tokens": 40, "temperature": 1.0, "seed": 7},
-    {"prompt": "The list %d:", "max_tokens": 48, "logprobs": 3, "n": 2, "temperature": 0.9},
+    {"prompt": "Number %d is", "max_tokens": 250, "ignore_eos": True},
+    {"messages": [{"role": "user", "content": "Say something about %d."}], "max_tokens": 250, "ignore_eos": True, "temperature": 1.0, "seed": 7},
+    {"prompt": "The list %d:", "max_tokens": 150, "ignore_eos": True, "logprobs": 3, "n": 2, "temperature": 0.9},
     {"prompt": "A choice %d:", "max_tokens": 48, "guided_choice": ["yes", "no", "perhaps"]},
     {"messages": [{"role": "user", "content": "An object for %d."}], "max_tokens": 24,
      "response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {
