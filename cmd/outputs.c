@@ -1,5 +1,5 @@
 // The files of --in-file are no inputs here: they are read as a whole before the sum of them replaces one. A saved run of
-// bench, too, is read before it is replaced.
+// bench, too, is read before another run replaces it; but a plot must not.
 #include "cmd/outputs.h"
 
 #include <limits.h>
@@ -66,8 +66,8 @@ static int n_read(const struct options *o)
 int outputs_check_inputs(const char *out, const struct options *o, const char *model, struct error *err)
 {
     const char *const single[] = {
-        model,           o->draft_model,      o->file, o->ids,     o->kl,           o->chat_template_file,
-        o->grammar_file, o->json_schema_file, "-",     o->imatrix, o->bench_against};
+        model,           o->draft_model,      o->file, o->ids,    o->kl, o->chat_template_file,
+        o->grammar_file, o->json_schema_file, "-",     o->imatrix};
     for (size_t i = 0; i < COUNT_OF(single); i++)
         if (outputs_check(out, single[i], err))
             return -1;
@@ -201,7 +201,12 @@ int outputs_check_options(const struct options *o, const char *model, struct err
 {
     struct check c = {.o = o, .model = model};
     struct pair p = {.o = o};
-    return outputs_each(o, see_for_inputs, &c, err) || outputs_each(o, see_first, &p, err) ? -1 : 0;
+    // of a saved run a name without a slash is no path
+    const char *against = o->bench_against && strchr(o->bench_against, '/') ? o->bench_against : NULL;
+    return outputs_each(o, see_for_inputs, &c, err) || outputs_check(o->bench_plot, against, err) ||
+                   outputs_each(o, see_first, &p, err)
+               ? -1
+               : 0;
 }
 
 int outputs_check_options_model(const struct options *o, const struct gguf *model, struct error *err)

@@ -137,8 +137,10 @@ int file_replace_output(struct file_replace *f, const char *path, struct error *
         return fail(err, E_IO, "%s: is there already and cannot be written: %s", path, strerror(errno));
     if (begin(f, path, 0666, err))
         return -1;
-    if (is_there && (fchown(f->fd, st.st_uid, st.st_gid) || fchmod(f->fd, st.st_mode & 0777)))
-        fchmod(f->fd, st.st_mode & 0777); // only root may give a file to others; the mode is kept all the same
+    const bool given = is_there && !fchown(f->fd, st.st_uid, st.st_gid); // only root may give a file to another owner
+    (void)given;
+    if (is_there)
+        fchmod(f->fd, st.st_mode & 0777);
     return 0;
 }
 

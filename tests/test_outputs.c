@@ -212,6 +212,9 @@ Test(outputs, two_outputs_are_two_files)
     cr_expect_eq(shell("$Q run -p a -n 1 --tap tok_embd=/dev/null --tap blk.0.attn_norm=/dev/null"), 0);
     cr_expect_eq(shell("$Q tokenize -f in >> in"), 2);
     expect_says("err", "stdout: is the input");
+    cr_expect_eq(shell("$Q bench -p 2 -n 0 -r 1 --save ./run && grep -q avg_ts run && cp run old && "
+                       "{ $Q bench -p 2 -n 0 -r 1 --against ./run --save ./run; test $? -le 1; } && ! cmp -s run old"),
+                 0, "a saved run may be replaced by the one that is compared with it");
     cr_expect_eq(shell("$Q bench -p 2 -n 0 -r 1 --against ./base --plot base; cp in base; "
                        "$Q bench -p 2 -n 0 -r 1 --against ./base --plot base; cmp in base"),
                  0);
