@@ -7,15 +7,16 @@
 // With -DFUZZ_SEEDS it is a program that writes a few sound inputs into the directory that it is given, to start from.
 //
 // An input is: kind, pre-tokenizer and flags, a byte each; then tokens, merges (both divided by 0xFD), types, scores
-// and special ids (a byte each), with 0xFE between these five; then the text. So mutations stay within a file that
+// and special ids (a byte each), with 0xFE between these five; then with the flag MAP a table of replaced text, and 0xFE;
+// then the text. So mutations stay within a file that
 // opens, and reach the checks behind.
 #include "tests/vocab_recipe.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { ALL_BYTES = 1, NO_TYPES = 2, NO_SCORES = 4, NO_PREFIX = 8, ANY_PRE = 16 }; // flags
+enum { ALL_BYTES = 1, NO_TYPES = 2, NO_SCORES = 4, NO_PREFIX = 8, ANY_PRE = 16, MAP = 32 }; // flags
 
-static const char *const models[] = {"gpt2", "llama", "bert", "gemma4"};
+static const char *const models[] = {"gpt2", "llama", "bert", "gemma4", "t5", "rwkv", "plamo2"};
 static const char *const pres[] = {
 #define PRE(name, family, flags) name,
 #include "engine/text/pretokenizers.def"
@@ -80,12 +81,22 @@ static void put_numbers(struct vocab_file *f, const char *key, enum gguf_type ty
     }
 }
 
+// A table of replaced text: two thirds of the bytes are the units of its trie, the rest the texts.
+static void put_map(struct vocab_file *f, struct bytes map)
+{
+    const size_t units = map.size / 6 * 4, texts = map.size - units;
+    vocab_key_array(f, "precompiled_charsmap", GGUF_U8, 4 + units + texts + 1);
+    vocab_put_u32(f, (uint32_t)units);
+    vocab_put(f, map.data, map.size);
+    vocab_put(f, "", 1);
+}
+
 // Builds the vocabulary of an input; what is left of it is the text.
 static struct tokenizer *make(struct bytes *rest, unsigned kind, unsigned pre, unsigned flags)
 {
     static const char *const roles[] = {"bos_token_id", "eos_token_id", "unknown_token_id", "seperator_token_id"};
     struct bytes tokens = cut(rest, 0xFE), merges = cut(rest, 0xFE), types = cut(rest, 0xFE), scores = cut(rest, 0xFE),
-                 ids = cut(rest, 0xFE);
+                 ids = cut(rest, 0xFE), map = flags & MAP ? cut(rest, 0xFE) : (struct bytes){0};
     struct vocab_file f;
     struct tokenizer *t;
     struct error err = {0};
@@ -98,6 +109,8 @@ static struct tokenizer *make(struct bytes *rest, unsigned kind, unsigned pre, u
         put_numbers(&f, "token_type", GGUF_I32, types, n);
     if (!(flags & NO_SCORES))
         put_numbers(&f, "scores", GGUF_F32, scores, n);
+    if (map.size)
+        put_map(&f, map);
     if (flags & NO_PREFIX)
         vocab_put_recipe(&f, "add_space_prefix bool 0");
     for (size_t i = 0; i < MIN(ids.size, COUNT_OF(roles)); i++)
@@ -185,6 +198,23 @@ int main(int argc, char **argv)
              "ab\xFD<0x0A>\xFE"
              "a b\xFE\1\1\1\6\xFE\xFE\xFE"
              "ab\n\nab"),
+        SEED("\4\0\0<unk>\xFD\xE2\x96\x81\xFD"
+             "a\xFD"
+             "b\xFD"
+             "ab\xFE\xFE\2\1\1\1\1\xFE\0\xFE\xFF\xFE\xFE\2\0\xFE"
+             "ab ba"),
+        SEED("\4\0\x20<unk>\xFD\xE2\x96\x81\xFD"
+             "a\xFE\xFE\2\1\1\xFE\0\xFE\xFF\xFE\2\0\xFE\0\4\0\0\x61\1\0\0\0\0\0\x80xy\xFE"
+             "a xa"),
+        SEED("\5\0\0'a'\xFD"
+             "b'\\x00'\xFD"
+             "\"ab\"\xFE\xFE\1\1\1\xFE\xFE\xFE"
+             "aab"),
+        SEED("\6\0\0<unk>\xFD"
+             "a\xFD"
+             "b\xFD"
+             "ab\xFD<0x0A>\xFE\xFE\2\1\1\1\6\xFE\0\xFF\xFE\2\0\xFE\xFE"
+             "ab\nba"),
 #undef SEED
     };
     for (size_t i = 0; argc == 2 && i < COUNT_OF(seeds); i++) {
