@@ -3,6 +3,7 @@
 // back; marking all of a text as untrusted changes nothing; and the time grows as the length does. Vocabularies of
 // $QUERN_SHARED/vocab take part where they are. The long suite has -DTEXTS=100000.
 #include "engine/model.h"
+#include "tests/guarded.h"
 #include "tests/stopwatch.h"
 #include "tests/vocab_recipe.h"
 
@@ -203,7 +204,7 @@ static void check_text(const struct vocabulary *v, const struct tokenizer *t, co
     memset(all, 1, sizeof all);
     struct token_list ids = {0}, marked = {0};
     struct error err = {0};
-    cr_assert_eq(tokenizer_encode(t, text, 0, &ids, &err), 0, "%s: %s", v->name, err.text);
+    cr_assert_eq(tokenizer_encode(t, guarded(text), 0, &ids, &err), 0, "%s: %s", v->name, err.text);
     cr_assert_eq(tokenizer_encode_marked(t, text, all, 0, &marked, &err), 0, "%s: %s", v->name, err.text);
     for (size_t i = 0; i < ids.n; i++)
         cr_assert(ids.ids[i] >= 0 && ids.ids[i] < tokenizer_n_vocab(t), "%s: id %d", v->name, ids.ids[i]);

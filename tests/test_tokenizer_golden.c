@@ -1,5 +1,6 @@
 // Tests eight real vocabularies against reference ids: short texts, 2,000 random ones, and a novel. The files are not
 // part of the source; they are in $QUERN_SHARED/vocab. Without them each test reports that it was skipped.
+#include "tests/guarded.h"
 #include "tests/sha256.h"
 #include "tests/vocab_recipe.h"
 
@@ -51,7 +52,7 @@ static bool ids_match(const struct tokenizer *t, const char *text, size_t len, c
 {
     struct token_list ids = {0};
     struct error err = {0};
-    cr_assert_eq(tokenizer_encode(t, (struct str){text, len}, 0, &ids, &err), 0, "%s", err.text);
+    cr_assert_eq(tokenizer_encode(t, guarded((struct str){text, len}), 0, &ids, &err), 0, "%s", err.text);
     size_t n = 0;
     bool same = true;
     char *s = *line, *end = strchr(s, '\n');

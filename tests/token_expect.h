@@ -4,6 +4,7 @@
 #ifndef QUERN_TOKEN_EXPECT_H
 #define QUERN_TOKEN_EXPECT_H
 
+#include "tests/guarded.h"
 #include "tests/vocab_recipe.h"
 
 #include <criterion/criterion.h>
@@ -21,7 +22,7 @@ static inline const char *ids_of(const struct tokenizer *t, struct str text, uns
     struct error err = {0};
     size_t n = 0;
     out[0] = '\0';
-    if (tokenizer_encode(t, text, flags, &ids, &err) != 0)
+    if (tokenizer_encode(t, guarded(text), flags, &ids, &err) != 0)
         snprintf(out, sizeof buffers[0], "error: %s", err.text);
     for (size_t i = 0; i < ids.n && n + 16 < sizeof buffers[0]; i++)
         n += (size_t)snprintf(out + n, sizeof buffers[0] - n, "%s%d", i ? " " : "", ids.ids[i]);
