@@ -1,7 +1,7 @@
 // Tests failing calls through whole verbs: each call of the C library that quern makes fails once, the N-th one for every N,
-// while a batch is computed, a model is quantised, and logits are written. The exit status is the promised one, nothing leaks, no temporary
-// file is left, what was there before is whole or replaced by what is whole, and the same command then ends as if nothing
-// had been.
+// while a batch is computed, a model is quantised, logits are written, and a chat goes on. The exit status is the promised
+// one, nothing leaks, no temporary file is left, what was there before is whole or replaced by what is whole, and the same
+// command then ends as if nothing had been.
 //
 // A verb runs in a child of its own, which counts the calls; the linker redirects them here (--wrap, tests/meson.build).
 #include "cmd/verbs.h"
@@ -200,22 +200,26 @@ enum { LEAK = 90 };
 #endif
 
 struct job {
-    const char *argv[18];
+    const char *argv[20];
     int (*verb)(int argc, char **argv);
-    bool resumes; // the output is gone on with, and whole in the end
+    enum { REPLACES, RESUMES, TALKS } form; // the output is new as a whole; is gone on with; is a dialogue
 };
 static const struct job quantize = {
-    {"quantize", "m.gguf", "out", "Q4_0", "--allow-requantize", "-t", "2"}, cmd_quantize, false};
+    {"quantize", "m.gguf", "out", "Q4_0", "--allow-requantize", "-t", "2"}, cmd_quantize, REPLACES};
 static const struct job batch = {{"batch", "in", "-o", "out", "--format", "jsonl", "-np", "3", "-t", "2", "--device",
                                   "cpu", "-c", "256", "-ub", "32"},
                                  cmd_batch,
-                                 true};
+                                 RESUMES};
 static const struct job again = {{"batch", "in", "-o", "out", "--format", "jsonl", "-np", "3", "-t", "2", "--device",
                                   "cpu", "-c", "256", "-ub", "32", "--retry-errors"},
                                  cmd_batch,
-                                 true};
+                                 RESUMES};
 static const struct job logits = {
-    {"logits", "--ids", "ids", "-o", "out", "-t", "2", "--device", "cpu"}, cmd_logits, false};
+    {"logits", "--ids", "ids", "-o", "out", "-t", "2", "--device", "cpu"}, cmd_logits, REPLACES};
+static const struct job chat = {{"chat", "--session", "./out", "--cache", "-n", "4", "-t", "2", "--device", "cpu", "-c",
+                                 "1024", "--temp", "0", "--seed", "1"},
+                                cmd_chat,
+                                TALKS};
 
 static int open_descriptors(void)
 {
@@ -229,7 +233,7 @@ static int open_descriptors(void)
 
 static int run_verb(const struct job *job)
 {
-    char *argv[19];
+    char *argv[COUNT_OF(job->argv) + 1];
     int argc = 0;
     for (; job->argv[argc]; argc++)
         argv[argc] = (char *)(uintptr_t)job->argv[argc];
@@ -243,7 +247,7 @@ static int run_with_fault(const struct job *job, enum kind kind, long n, bool *f
     fflush(stdout);
     const pid_t pid = fork();
     if (pid == 0) {
-        cr_assert(freopen("err", "w", stderr) && freopen("said", "w", stdout));
+        cr_assert(freopen("err", "w", stderr) && freopen("said", "w", stdout) && freopen("lines", "r", stdin));
         const int descriptors = open_descriptors();
         const long before = n_blocks;
         atomic_store(&left[kind], n + 1);
@@ -281,13 +285,21 @@ static bool has_temporary(void)
     return yes;
 }
 
+// What was said before, in a chat that is gone on with.
+static const char session[] =
+    "{\"format\": \"quern-session\", \"version\": 1, \"model\": \"built-in\", \"settings\": {}, \"messages\": ["
+    "{\"role\": \"user\", \"content\": \"Before\"}, {\"role\": \"assistant\", \"content\": \"Indeed.\"}, "
+    "{\"role\": \"user\", \"content\": \"Later\"}, {\"role\": \"assistant\", \"content\": \"Taken back.\"}]}";
+
 static void clear_output(const struct job *job)
 {
-    static const char *const names[] = {"out", "out.journal", "out.manifest"};
+    static const char *const names[] = {"out", "out.journal", "out.manifest", "out.kv", "second", "second.kv"};
     for (size_t i = 0; i < COUNT_OF(names); i++)
         unlink(names[i]);
-    if (!job->resumes)
+    if (job->form == REPLACES)
         write_text("out", "old");
+    if (job->form == TALKS)
+        write_text("out", session);
 }
 
 static void check_output(const struct job *job, enum kind kind, long n, int status)
@@ -295,15 +307,19 @@ static void check_output(const struct job *job, enum kind kind, long n, int stat
     char *err = read_text("err"), *out = read_text("out");
     cr_assert_neq(status, (int)LEAK, "%s %ld: %s", kinds[kind].name, n, err);
     // an answer for which there was no memory is a row that fails
-    const bool failed_row = job->resumes && kind == MEMORY && status == E_ITEMS && strstr(out, "\"out_of_memory\"");
-    cr_assert(status == 0 || status == kinds[kind].status || failed_row ||
+    const bool failed_row =
+        job->form == RESUMES && kind == MEMORY && status == E_ITEMS && strstr(out, "\"out_of_memory\"");
+    const bool failed_line = job->form == TALKS && status == E_ITEMS; // and the next one is answered
+    cr_assert(status == 0 || status == kinds[kind].status || failed_row || failed_line ||
                   (status == E_IO && kind == MEMORY && strstr(err, "memory")),
-              "%s %ld: status %d, %s%s", kinds[kind].name, n, status, err, job->resumes ? out : "");
+              "%s %ld: status %d, %s%s", kinds[kind].name, n, status, err, job->form == RESUMES ? out : "");
     cr_assert(status == 0 || strstr(err, "quern: "), "%s %ld: nothing is said", kinds[kind].name, n);
     cr_assert(!has_temporary(), "%s %ld: a temporary file is left: %s", kinds[kind].name, n, err);
     if (status == 0)
-        cr_assert(same_bytes("out", "whole"), "%s %ld: another output", kinds[kind].name, n);
-    else if (!job->resumes && !same_bytes("out", "whole"))
+        cr_assert(same_bytes("out", "whole"), "%s %ld: another output: %s%s", kinds[kind].name, n, err, out);
+    else if (job->form == TALKS)
+        cr_assert(strstr(out, "\"Before\"") && strstr(out, "\"Indeed.\""), "%s %ld: %s", kinds[kind].name, n, out);
+    else if (job->form == REPLACES && !same_bytes("out", "whole"))
         cr_assert_str_eq(out, "old", "%s %ld: the old file is gone: %s", kinds[kind].name, n, err);
     free(err);
     free(out);
@@ -321,7 +337,12 @@ static void fail_each(const struct job *job, enum kind kind, long step)
         const int status = run_with_fault(job, kind, n, fired);
         check_output(job, kind, n, status);
         failed += status != 0;
-        if (status && job->resumes) {
+        if (status && job->form == TALKS) {
+            bool none;
+            cr_assert_eq(run_with_fault(job, kind, -1, &none), 0, "%s %ld, then: %s", kinds[kind].name, n,
+                         read_text("err"));
+        }
+        if (status && job->form == RESUMES) {
             bool none;
             cr_assert_eq(run_with_fault(status == E_ITEMS ? &again : job, kind, -1, &none), 0, "%s %ld",
                          kinds[kind].name, n);
@@ -345,6 +366,11 @@ static void fail_all(const struct job *job, long memory_step)
     bool none;
     disarm();
     write_plain_rows("in");
+    write_text(
+        "lines",
+        job->form == TALKS
+            ? "A question\n/stats\n/regen\n/undo\n/save ./second\n/load ./second\n/read lines\nAnother one\n/set temp 0.5\n"
+            : "");
     cr_assert_eq(shell("$Q tokenize -f in -o ids"), 0);
     clear_output(job);
     cr_assert_eq(run_with_fault(job, READ, -1, &none), 0, "%s", read_text("err"));
@@ -366,4 +392,9 @@ Test(call_faults, a_batch_survives_every_failed_call)
 Test(call_faults, logits_survive_every_failed_call)
 {
     fail_all(&logits, MEMORY_STEP);
+}
+
+Test(call_faults, a_chat_survives_every_failed_call)
+{
+    fail_all(&chat, MEMORY_STEP);
 }

@@ -287,9 +287,9 @@ static char *session_path(struct chat *c, const char *arg, struct error *err)
         return NULL;
     }
     char *name = expand_home(*arg ? arg : c->o->session);
-    char *path = name ? chat_session_path(name) : NULL;
-    if (!path)
-        fail(err, E_IO, "%s: no place to keep it: $XDG_STATE_HOME and $HOME lead nowhere", arg);
+    char *path = name ? chat_session_path(name, err) : NULL;
+    if (!name)
+        fail(err, E_MEMORY, "no memory for a name");
     free(name);
     return path;
 }
@@ -381,8 +381,11 @@ void chat_command(struct chat *c, struct str line)
 {
     char *text = strndup(line.data + 1, line.len - 1);
     struct error err;
-    if (!text)
+    if (!text) {
+        fail(&err, E_MEMORY, "no memory for a command");
+        complain(c, &err);
         return;
+    }
     size_t end = strlen(text);
     while (end && strchr(" \t\r\n", text[end - 1]))
         text[--end] = '\0';

@@ -9,6 +9,7 @@
 #include "engine/json.h"
 #include "engine/snapshot.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,14 +19,21 @@
 static const char format_name[] = "quern-session";
 enum { VERSION = 1, FILE_MAX = 256 << 20 };
 
-char *chat_session_path(const char *name)
+char *chat_session_path(const char *name, struct error *err)
 {
-    size_t n = strlen(name);
-    if (strchr(name, '/') || (n > 5 && !strcmp(name + n - 5, ".json")) || !access(name, F_OK))
-        return strdup(name);
-    char below[300];
-    return snprintf(below, sizeof below, "sessions/%s.json", name) < (int)sizeof below ? history_state_path(below)
-                                                                                       : NULL;
+    const size_t n = strlen(name);
+    const bool is_path = strchr(name, '/') || (n > 5 && !strcmp(name + n - 5, ".json")) || !access(name, F_OK);
+    char below[300], *path = NULL;
+    errno = 0;
+    if (is_path)
+        path = strdup(name);
+    else if (snprintf(below, sizeof below, "sessions/%s.json", name) < (int)sizeof below)
+        path = history_state_path(below);
+    if (!path && errno == ENOMEM)
+        fail(err, E_MEMORY, "no memory for the name of a session");
+    else if (!path)
+        fail(err, E_IO, "%s: no place to keep it: $XDG_STATE_HOME and $HOME lead nowhere", name);
+    return path;
 }
 
 static const char *model_name(const struct chat *c)
@@ -52,8 +60,9 @@ static int list_settings(const struct chat *c, struct arena *arena, struct value
             continue;
         int status = value_list_new(&list, arena, err);
         for (int i = 0; !status && options_value(c->o, (enum option_number)n, i, &value); i++, value.size = 0)
-            status = value_string_copy(&text, arena, (struct str){value.data, value.size}, err) ||
-                     value_list_push(arena, &list, text, err);
+            status = value.failed ? fail(err, E_MEMORY, "no memory for a setting")
+                                  : value_string_copy(&text, arena, (struct str){value.data, value.size}, err) ||
+                                        value_list_push(arena, &list, text, err);
         text_free(&value);
         if (status || value_dict_set(arena, out, options_name((enum option_number)n),
                                      value_count(&list) == 1 ? list.list->items[0] : list, err))

@@ -229,7 +229,13 @@ static void note_session(const struct chat *c)
 // Handles a line that is not empty. Two slashes at the beginning stand for a message that begins with one.
 static void take_line(struct chat *c, struct text *line)
 {
+    struct error err;
     text_append(line, (struct str){"", 1}); // strspn needs a NUL
+    if (line->failed) {
+        fail(&err, E_MEMORY, "no memory for a line");
+        report(c, &err);
+        return;
+    }
     struct str text = {line->data, line->size - 1};
     if (is_blank(text) && !c->attached.size)
         return;
@@ -337,11 +343,8 @@ static int find_session(struct chat *c, struct error *err)
 {
     if (!c->o->session)
         return 0;
-    c->session_path = chat_session_path(c->o->session);
-    if (!c->session_path)
-        return fail(err, E_IO, "--session %s: no place to keep it: $XDG_STATE_HOME and $HOME lead nowhere",
-                    c->o->session);
-    return chat_session_try(c->session_path, err);
+    c->session_path = chat_session_path(c->o->session, err);
+    return c->session_path ? chat_session_try(c->session_path, err) : fail_prefix(err, "--session");
 }
 
 // Takes up the dialogue of --session where it was left.

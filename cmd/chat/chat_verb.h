@@ -80,8 +80,8 @@ void chat_view_end(struct chat_view *v);
 // --- chat_session.c ---
 
 // The path of a saved session: a name with a slash, with .json at its end, or of a file that is there is a path already;
-// others are kept in the user's state folder. The caller frees it. NULL: no memory, or no home folder.
-char *chat_session_path(const char *name);
+// others are kept in the user's state folder. The caller frees it. NULL: E_MEMORY; E_IO if there is no home folder.
+char *chat_session_path(const char *name, struct error *err);
 // Saves the dialogue, and with --cache its KV cache beside it. The file is replaced as a whole. E_IO.
 int chat_session_save(struct chat *c, const char *path, struct error *err);
 // Whether a file of this name can be made, which is tried. E_IO; E_USAGE if something there is no regular file.

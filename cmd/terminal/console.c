@@ -68,7 +68,7 @@ static ssize_t read_more(struct console *c, struct error *err)
     ssize_t n = read(STDIN_FILENO, bytes, sizeof bytes);
     if (n < 0 && errno == EINTR)
         return -1;
-    if (n < 0 && errno == EIO) // the terminal is gone
+    if (n < 0 && errno == EIO && c->typed) // the terminal is gone
         return 0;
     if (n < 0)
         return fail(err, E_IO, "stdin: %s", strerror(errno));
