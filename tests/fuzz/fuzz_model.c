@@ -2,12 +2,13 @@
 // error that says what is wrong, or it is loaded, compiled and run for a step of two tokens with one thread.
 //
 // An input is the number of a model in its first byte, then changes of 11 bytes each: which number of the metadata (two
-// bytes), how it changes (a byte), and a value (eight bytes). The models are synthetic and are made at the first input.
+// bytes), how it changes (a byte), and a value (eight bytes). The models are those of tests/data/arch, one of each kind of
+// layer that quern knows.
 #include "engine/session.h"
-#include "models/synth_model.h"
 #include "tests/fuzz/mutate_gguf.h"
 
 #include <fcntl.h>
+#include <glob.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -15,8 +16,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { CHANGE_BYTES = 11, N_VOCAB = 300 };
-static const char *const presets[] = {"llama-tiny", "llama-moe-tiny", "qwen35-tiny", "deepseek2-tiny"};
+enum { CHANGE_BYTES = 11, MODELS_MAX = 128 };
 
 static void check(bool holds, const char *what)
 {
@@ -30,31 +30,42 @@ static void check(bool holds, const char *what)
 struct base {
     uint8_t *data;
     size_t size;
+    int fd; // a copy in memory, which is changed, and changed back
     struct layout layout;
 };
 
-// The bytes of the i-th model.
-static const struct base *base_of(size_t i)
+static void read_base(struct base *b, const char *path)
 {
-    static struct base bases[COUNT_OF(presets)];
-    struct base *b = &bases[i];
-    struct synth_options o = {.preset = presets[i], .mix = "Q8_0", .n_vocab = N_VOCAB, .seed = 1};
-    struct error err;
     struct stat st;
-    if (b->data)
-        return b;
-    int fd = memfd_create("base", 0);
-    check(fd >= 0 && synth_model_write_fd(&o, fd, "base", &err) == 0 && fstat(fd, &st) == 0, "no base");
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    check(fd >= 0 && !fstat(fd, &st), path);
     b->size = (size_t)st.st_size;
     b->data = malloc(b->size);
-    check(b->data && pread(fd, b->data, b->size, 0) == (ssize_t)b->size, "no base");
+    check(b->data && pread(fd, b->data, b->size, 0) == (ssize_t)b->size, path);
     close(fd);
     layout_read(&b->layout, b->data, b->size);
-    return b;
+    b->fd = memfd_create("model", MFD_CLOEXEC);
+    check(b->fd >= 0 && write(b->fd, b->data, b->size) == (ssize_t)b->size, "no file in memory");
+}
+
+// The models, read at the first call.
+static struct base *all_bases(size_t *n)
+{
+    static struct base bases[MODELS_MAX];
+    static size_t n_bases;
+    glob_t found;
+    if (!n_bases) {
+        check(!glob(MODELS_FOLDER "/tiny-*.gguf", 0, NULL, &found), "no models");
+        for (; n_bases < MIN(found.gl_pathc, (size_t)MODELS_MAX); n_bases++)
+            read_base(&bases[n_bases], found.gl_pathv[n_bases]);
+        globfree(&found);
+    }
+    *n = n_bases;
+    return bases;
 }
 
 // Applies the changes to the file, and takes each back afterwards by writing the base's bytes again.
-static void change(const struct base *b, int fd, const uint8_t *changes, size_t n, bool back)
+static void change(const struct base *b, const uint8_t *changes, size_t n, bool back)
 {
     for (size_t i = 0; i + CHANGE_BYTES <= n; i += CHANGE_BYTES) {
         uint16_t which;
@@ -67,7 +78,7 @@ static void change(const struct base *b, int fd, const uint8_t *changes, size_t 
         memcpy(&v, b->data + at, width);
         if (!back)
             v = how < 128 ? mutate_value(v, b->size, &state) : how < 192 ? given : v + given % 9 - 4;
-        check(pwrite(fd, &v, width, (off_t)at) == width, "the file cannot be written");
+        check(pwrite(b->fd, &v, width, (off_t)at) == width, "the file cannot be written");
     }
 }
 
@@ -98,21 +109,17 @@ static int run_step(const struct model *m, struct error *err)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static int files[COUNT_OF(presets)];
+    size_t n;
+    const struct base *bases = all_bases(&n);
     if (size < 1 + CHANGE_BYTES)
         return 0;
-    size_t which = data[0] % COUNT_OF(presets);
-    const struct base *b = base_of(which);
-    if (!files[which]) {
-        files[which] = memfd_create("model", 0);
-        check(files[which] > 0 && write(files[which], b->data, b->size) == (ssize_t)b->size, "no file");
-    }
+    const struct base *b = &bases[data[0] % n];
     char path[64];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", files[which]);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", b->fd);
     struct model_options o = {.path = path, .device = DEVICE_CPU, .n_ctx = 64, .machine = {.n_threads = 1}};
     struct error err = {0};
     struct model *m;
-    change(b, files[which], data + 1, size - 1, false);
+    change(b, data + 1, size - 1, false);
     if (model_open(&m, &o, &err)) {
         check_error(&err);
     } else {
@@ -120,7 +127,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             check_error(&err);
         model_close(m);
     }
-    change(b, files[which], data + 1, size - 1, true);
+    change(b, data + 1, size - 1, true);
     return 0;
 }
 #endif
@@ -128,7 +135,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 #ifdef FUZZ_SEEDS
 int main(int argc, char **argv)
 {
-    for (unsigned i = 0; argc > 1 && i < COUNT_OF(presets); i++) {
+    for (unsigned i = 0; argc > 1 && i < 64; i++) {
         char path[512];
         snprintf(path, sizeof path, "%s/seed%u", argv[1], i);
         FILE *f = fopen(path, "wb");
