@@ -3,44 +3,14 @@
 #include "kernels/card.h"
 #include "kernels/ptx/emit_fused_ring.h"
 #include "kernels/ptx/gpu.h"
-#include "models/arch.h"
-#include "models/synth_model.h"
+#include "tests/built_model.h"
 #include "tests/golden.h"
 #include "tests/ptx/quern_cuda.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
 
-enum { N_VOCAB = 300, STEPS = 4, PAGES = 2 };
-
-struct made {
-    struct gguf *file;
-    struct graph *graph;
-    struct arch_info info;
-    char path[64];
-};
-
-// Opens a synthetic model with the shape of a preset and the types of `mix`.
-static struct made make(const char *preset, const char *mix)
-{
-    struct made m = {.path = "/tmp/quern-fused-XXXXXX"};
-    struct error err = {0};
-    struct arch_options o = {0};
-    struct synth_options s = {.preset = preset, .mix = mix, .n_vocab = N_VOCAB, .seed = 7};
-    int fd = mkstemp(m.path);
-    cr_assert(fd >= 0 && close(fd) == 0);
-    cr_assert_eq(synth_model_write(&s, m.path, &err), 0, "%s: %s", preset, err.text);
-    cr_assert_eq(gguf_open(&m.file, m.path, 0, &err), 0, "%s", err.text);
-    cr_assert_eq(arch_build(m.file, &o, &m.graph, &m.info, &err), 0, "%s", err.text);
-    return m;
-}
-
-static void unmake(struct made *m)
-{
-    graph_free(m->graph);
-    gguf_close(m->file);
-    remove(m->path);
-}
+enum { STEPS = 4, PAGES = 2 };
 
 static struct machine *open_card(bool exact, int variant)
 {
@@ -78,7 +48,7 @@ static void count_launches(const struct plan *p, int *of_layers, int *others)
 
 static void check_launches(const char *preset, const char *mix, int a_layer)
 {
-    struct made model = make(preset, mix);
+    struct built_model model = build_model(preset, mix, 7);
     struct machine *m = open_card(false, 0);
     struct plan *p = compile(m, model.graph, 8, DT_F16, NULL);
     int of_layers, others;
@@ -90,7 +60,7 @@ static void check_launches(const char *preset, const char *mix, int a_layer)
     cr_expect(others <= 3, "%s: %d launches that belong to no layer", preset, others); // tables, the head
     m->v->plan_free(m, p);
     m->v->close(m);
-    unmake(&model);
+    built_model_free(&model);
 }
 
 Test(ptx_fused, one_row_takes_five_launches_a_layer)
@@ -159,7 +129,7 @@ static void run_close(struct run *r)
 }
 
 // Compares a variant of fused kernels with the first one.
-static void check_variant(const struct made *model, int variant, const struct run *first, enum dtype type,
+static void check_variant(const struct built_model *model, int variant, const struct run *first, enum dtype type,
                           const char *what)
 {
     static struct run other;
@@ -177,7 +147,7 @@ static void check_variant(const struct made *model, int variant, const struct ru
 static void check_bits(const char *preset, const char *mix, bool exact, enum dtype type, double bound)
 {
     static struct run fused, single, cpu;
-    struct made model = make(preset, mix);
+    struct built_model model = build_model(preset, mix, 7);
     struct machine *m = open_card(exact, 0), *host;
     struct error err = {0};
     const struct tensor *tapped[] = {model.graph->nodes[1]};
@@ -201,7 +171,7 @@ static void check_bits(const char *preset, const char *mix, bool exact, enum dty
     run_close(&cpu);
     m->v->close(m);
     host->v->close(host);
-    unmake(&model);
+    built_model_free(&model);
 }
 
 // The only differences are roundings to 8 bits or to the cache's type that change with the last bit of a norm.

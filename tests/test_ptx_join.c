@@ -2,43 +2,14 @@
 // and have weights of one type; that a step has the bits of a plan in which each has its own, as one with taps has; and that
 // a profile gives each its part of the time.
 #include "kernels/ptx/gpu.h"
-#include "models/arch.h"
-#include "models/synth_model.h"
+#include "tests/built_model.h"
 #include "tests/ptx/quern_cuda.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <unistd.h>
 
-enum { N_VOCAB = 300, ROWS = 20 };
-
-struct made {
-    struct gguf *file;
-    struct graph *graph;
-    struct arch_info info;
-    char path[64];
-};
-
-static struct made make(const char *preset, const char *mix)
-{
-    struct made m = {.path = "/tmp/quern-join-XXXXXX"};
-    struct error err = {0};
-    struct arch_options o = {0};
-    struct synth_options s = {.preset = preset, .mix = mix, .n_vocab = N_VOCAB, .seed = 7};
-    int fd = mkstemp(m.path);
-    cr_assert(fd >= 0 && close(fd) == 0);
-    cr_assert_eq(synth_model_write(&s, m.path, &err), 0, "%s: %s", preset, err.text);
-    cr_assert_eq(gguf_open(&m.file, m.path, 0, &err), 0, "%s", err.text);
-    cr_assert_eq(arch_build(m.file, &o, &m.graph, &m.info, &err), 0, "%s", err.text);
-    return m;
-}
-
-static void unmake(struct made *m)
-{
-    graph_free(m->graph);
-    gguf_close(m->file);
-    remove(m->path);
-}
+enum { ROWS = 20 };
 
 static void look_away(void *arg, int i, const float *rows, size_t stride, int n_rows)
 {
@@ -121,7 +92,7 @@ static void count_products(const struct plan *p, int *products, int *launches)
 static void check(const char *preset, const char *mix, bool exact, int spared)
 {
     static float joined[N_VOCAB + 64], alone[N_VOCAB + 64];
-    struct made model = make(preset, mix);
+    struct built_model model = build_model(preset, mix, 7);
     struct machine *m = open_card(exact);
     const struct tensor *tapped[] = {model.graph->nodes[1]};
     const struct taps taps = {tapped, 1, look_away, NULL};
@@ -139,7 +110,7 @@ static void check(const char *preset, const char *mix, bool exact, int spared)
     m->v->plan_free(m, a);
     m->v->plan_free(m, b);
     m->v->close(m);
-    unmake(&model);
+    built_model_free(&model);
 }
 
 Test(ptx_join, products_of_one_value_and_type_share_a_launch, .timeout = 240)
@@ -154,7 +125,7 @@ Test(ptx_join, products_of_one_value_and_type_share_a_launch, .timeout = 240)
 Test(ptx_join, a_profile_divides_the_time)
 {
     static float logits[N_VOCAB + 64];
-    struct made model = make("llama-tiny", "Q4_K_M");
+    struct built_model model = build_model("llama-tiny", "Q4_K_M", 7);
     struct machine *m = open_card(false);
     struct plan *p = compile(m, model.graph, NULL, true);
     const struct node_time *times;
@@ -169,5 +140,5 @@ Test(ptx_join, a_profile_divides_the_time)
     cr_expect(k > 0 && q > k, "Q %g ns, K %g ns", q, k);
     m->v->plan_free(m, p);
     m->v->close(m);
-    unmake(&model);
+    built_model_free(&model);
 }

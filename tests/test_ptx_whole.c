@@ -3,8 +3,7 @@
 // kernel is launched kernel by kernel; and ptxas accepts its text.
 #include "kernels/card.h"
 #include "kernels/ptx/gpu.h"
-#include "models/arch.h"
-#include "models/synth_model.h"
+#include "tests/built_model.h"
 #include "tests/ptx/quern_cuda.h"
 
 #include <criterion/criterion.h>
@@ -12,36 +11,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { N_VOCAB = 300, STEPS = 4, PAGES = 2 };
-
-struct made {
-    struct gguf *file;
-    struct graph *graph;
-    struct arch_info info;
-    char path[64];
-};
-
-// Opens a synthetic model with the shape of a preset and the types of `mix`.
-static struct made make(const char *preset, const char *mix)
-{
-    struct made m = {.path = "/tmp/quern-whole-XXXXXX"};
-    struct error err = {0};
-    struct arch_options o = {0};
-    struct synth_options s = {.preset = preset, .mix = mix, .n_vocab = N_VOCAB, .seed = 11};
-    int fd = mkstemp(m.path);
-    cr_assert(fd >= 0 && close(fd) == 0);
-    cr_assert_eq(synth_model_write(&s, m.path, &err), 0, "%s: %s", preset, err.text);
-    cr_assert_eq(gguf_open(&m.file, m.path, 0, &err), 0, "%s", err.text);
-    cr_assert_eq(arch_build(m.file, &o, &m.graph, &m.info, &err), 0, "%s", err.text);
-    return m;
-}
-
-static void unmake(struct made *m)
-{
-    graph_free(m->graph);
-    gguf_close(m->file);
-    remove(m->path);
-}
+enum { STEPS = 4, PAGES = 2 };
 
 enum { TOP = 4 };
 struct run {
@@ -54,7 +24,7 @@ struct run {
     float logits[STEPS][N_VOCAB + 64];
 };
 
-static void run_open(struct run *r, const struct made *model, int variant, enum dtype type)
+static void run_open(struct run *r, const struct built_model *model, int variant, enum dtype type)
 {
     struct error err = {0};
     const struct machine_options options = {0};
@@ -108,7 +78,7 @@ static void run_close(struct run *r)
 static void check_bits(const char *preset, const char *mix, enum dtype type, unsigned launches)
 {
     static struct run first, whole;
-    struct made model = make(preset, mix);
+    struct built_model model = build_model(preset, mix, 11);
     struct error err = {0};
     struct quern_cuda_counts before, after;
     run_open(&first, &model, 0, type);
@@ -125,7 +95,7 @@ static void check_bits(const char *preset, const char *mix, enum dtype type, uns
                   "%s, %s: step %d has other bits", preset, mix, i);
     run_close(&first);
     run_close(&whole);
-    unmake(&model);
+    built_model_free(&model);
 }
 
 // The everyday suite has a part of the shapes and cards, the long one all of them.
@@ -182,7 +152,7 @@ Test(ptx_whole, serves_older_cards)
 Test(ptx_whole, finds_the_greatest_logits_and_is_profiled)
 {
     static struct run top[2] = {{.top_k = TOP}, {.top_k = TOP}}, plain, profiled = {.profile = true};
-    struct made model = make("llama-tiny", "Q4_K_M");
+    struct built_model model = build_model("llama-tiny", "Q4_K_M", 11);
     struct error err = {0};
     struct quern_cuda_counts before, after;
     for (int i = 0; i < 2; i++) {
@@ -202,14 +172,14 @@ Test(ptx_whole, finds_the_greatest_logits_and_is_profiled)
     run_close(&top[1]);
     run_close(&plain);
     run_close(&profiled);
-    unmake(&model);
+    built_model_free(&model);
 }
 
 // A card on which the blocks have no room at the same time refuses the launch. While kernels are chosen that is no error,
 // and another variant is taken.
 Test(ptx_whole, a_card_without_room_for_it_takes_another_variant)
 {
-    struct made model = make("llama-tiny", "Q4_K_M");
+    struct built_model model = build_model("llama-tiny", "Q4_K_M", 11);
     struct error err = {0};
     struct machine *m;
     struct plan *p;
@@ -230,14 +200,14 @@ Test(ptx_whole, a_card_without_room_for_it_takes_another_variant)
         m->v->plan_free(m, p);
         m->v->close(m);
     }
-    unmake(&model);
+    built_model_free(&model);
 }
 
 // Asked for by its number, it is launched or refused.
 Test(ptx_whole, a_launch_that_is_refused_is_an_error)
 {
     static struct run r;
-    struct made model = make("llama-tiny", "Q4_K_M");
+    struct built_model model = build_model("llama-tiny", "Q4_K_M", 11);
     struct error err = {0};
     run_open(&r, &model, GPU_WHOLE_STEP, DT_F16);
     quern_cuda_fail("cuLaunchCooperativeKernel", 1, 720);
@@ -246,12 +216,12 @@ Test(ptx_whole, a_launch_that_is_refused_is_an_error)
     cr_expect(strstr(err.text, "a whole step: cuLaunchCooperativeKernel"), "%s", err.text);
     cr_expect_eq(run_steps(&r, &err), 0, "%s", err.text);
     run_close(&r);
-    unmake(&model);
+    built_model_free(&model);
 }
 
 // ---- ptxas, where it is found: no warnings, and no spills
 
-static void assemble(const struct made *model, int arch, const char *what)
+static void assemble(const struct built_model *model, int arch, const char *what)
 {
     struct machine *m;
     struct plan *p;
@@ -295,9 +265,9 @@ Test(ptx_whole, assembles_without_spills)
     if (system("ptxas --version >/dev/null 2>&1"))
         cr_skip_test("ptxas is not installed");
     for (size_t i = 0; i < COUNT_OF(models); i++) {
-        struct made model = make(models[i], "Q4_K_M");
+        struct built_model model = build_model(models[i], "Q4_K_M", 11);
         for (size_t a = 0; a < COUNT_OF(archs); a++)
             assemble(&model, archs[a], models[i]);
-        unmake(&model);
+        built_model_free(&model);
     }
 }

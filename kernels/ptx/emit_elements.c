@@ -437,23 +437,22 @@ int ptx_emit_pick(struct ptx *p, const struct ptx_pick *k, struct ptx_launch *la
     return ptx_finish(p, err);
 }
 
-int ptx_emit_combine(struct ptx *p, const struct ptx_combine *c, struct ptx_launch *launch, struct error *err)
+static int check_parts(const char *kernel, const struct ptx_combine *c, struct error *err)
 {
-    uint32_t vector = vector_of(c->width);
-    if (ptx_check_width("combine", c->width, err))
+    if (ptx_check_width(kernel, c->width, err))
         return -1;
     if (c->used < 1 || c->used > 1024 || (uint64_t)c->used * c->width > PTX_WIDTH_MAX)
-        return fail(err, E_GPU, "combine: %u parts of %u", c->used, c->width);
-    ptx_header(p, 63, 75);
-    PTX_FILL(p,
-             "\n"
-             "// node $0: the sum of $1 weighed parts of $2\n"
-             ".visible .entry combine_$0(\n"
-             "    .param .u64 step,\n"
-             "    .param .u64 x,\n"
-             "    .param .u64 route,\n"
-             "    .param .u64 y)\n",
-             c->node, c->used, c->width);
+        return fail(err, E_GPU, "%s: %u parts of %u", kernel, c->used, c->width);
+    return 0;
+}
+
+// The parameters of a kernel that weighs parts, and where its row's weights begin and end; %from is the address of x.
+static void open_parts(struct ptx *p, const struct ptx_combine *c, uint32_t vector)
+{
+    PTX_LINES(p, "    .param .u64 step,\n"
+                 "    .param .u64 x,\n"
+                 "    .param .u64 route,\n"
+                 "    .param .u64 y)\n");
     place(p, ptx_count_at(c->rows), c->width, vector);
     PTX_FILL(p,
              "    .reg .pred %more;\n"
@@ -462,10 +461,26 @@ int ptx_emit_combine(struct ptx *p, const struct ptx_combine *c, struct ptx_laun
              PTX_ADDRESS("%weights", "route")
              "    mad.wide.u32 %weights, %row, $0, %weights;\n"
              "    add.u64 %end, %weights, $1;\n"
-             PTX_ADDRESS("%from", "x")
-             "    mad.wide.u32 %from, %row, $2, %from;\n"
+             PTX_ADDRESS("%from", "x"),
+             8 * c->used, 4 * c->used);
+}
+
+int ptx_emit_combine(struct ptx *p, const struct ptx_combine *c, struct ptx_launch *launch, struct error *err)
+{
+    uint32_t vector = vector_of(c->width);
+    if (check_parts("combine", c, err))
+        return -1;
+    ptx_header(p, 63, 75);
+    PTX_FILL(p,
+             "\n"
+             "// node $0: the sum of $1 weighed parts of $2\n"
+             ".visible .entry combine_$0(\n",
+             c->node, c->used, c->width);
+    open_parts(p, c, vector);
+    PTX_FILL(p,
+             "    mad.wide.u32 %from, %row, $0, %from;\n"
              "    add.u64 %from, %from, %column;\n",
-             8 * c->used, 4 * c->used, 4 * c->used * c->width);
+             4 * c->used * c->width);
     for (uint32_t i = 0; i < vector; i++)
         PTX_FILL(p, "    mov.f32 %a$0, 0f00000000;\n", i);
     PTX_LINES(p, "PART:\n");
@@ -490,31 +505,16 @@ int ptx_emit_combine(struct ptx *p, const struct ptx_combine *c, struct ptx_laun
 int ptx_emit_weigh(struct ptx *p, const struct ptx_combine *c, struct ptx_launch *launch, struct error *err)
 {
     uint32_t vector = vector_of(c->width);
-    if (ptx_check_width("weigh", c->width, err))
+    if (check_parts("weigh", c, err))
         return -1;
-    if (c->used < 1 || c->used > 1024 || (uint64_t)c->used * c->width > PTX_WIDTH_MAX)
-        return fail(err, E_GPU, "weigh: %u parts of %u", c->used, c->width);
     ptx_header(p, 63, 75);
     PTX_FILL(p,
              "\n"
              "// node $0: rows of $2 times each of $1 weights\n"
-             ".visible .entry weigh_$0(\n"
-             "    .param .u64 step,\n"
-             "    .param .u64 x,\n"
-             "    .param .u64 route,\n"
-             "    .param .u64 y)\n",
+             ".visible .entry weigh_$0(\n",
              c->node, c->used, c->width);
-    place(p, ptx_count_at(c->rows), c->width, vector);
-    PTX_FILL(p,
-             "    .reg .pred %more;\n"
-             "    .reg .u64 %weights, %end;\n"
-             "    .reg .f32 %a<4>, %b<4>, %w;\n"
-             PTX_ADDRESS("%weights", "route")
-             "    mad.wide.u32 %weights, %row, $0, %weights;\n"
-             "    add.u64 %end, %weights, $1;\n"
-             PTX_ADDRESS("%from", "x")
-             "    add.u64 %from, %from, %at;\n",
-             8 * c->used, 4 * c->used);
+    open_parts(p, c, vector);
+    PTX_LINES(p, "    add.u64 %from, %from, %at;\n");
     load(p, vector, 'b');
     PTX_FILL(p,
              PTX_ADDRESS("%from", "y")
