@@ -10,6 +10,7 @@
 #include "models/arch.h"
 
 #include <assert.h>
+#include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -128,6 +129,29 @@ static inline int golden_run(struct machine *m, const struct graph *g, const str
                              struct error *err)
 {
     return golden_run_cached(m, g, want, chunk, DT_F32, out, err);
+}
+
+// Checks a graph against the logits in a file: NMSE of at most `bound`, and the same bits in one step, in steps of 7 rows, and
+// row by row. `name` is for messages.
+static inline void golden_check(struct machine *m, const struct graph *g, const char *want_path, double bound,
+                                const char *name)
+{
+    struct error err = {0};
+    struct logits want = logits_read(want_path);
+    const size_t size = (size_t)want.n_tokens * (size_t)want.n_vocab;
+    float *whole = malloc(size * sizeof *whole), *parts = malloc(size * sizeof *parts);
+    cr_assert(whole && parts);
+    cr_assert_eq(golden_run(m, g, &want, want.n_tokens, whole, &err), 0, "%s: %s", name, err.text);
+    const double error = nmse(whole, want.values, size);
+    cr_expect_leq(error, bound, "%s on %s: NMSE %.3g, bound %.3g", name, m->v->name, error, bound);
+    for (int chunk = 7; chunk >= 1; chunk -= 6) {
+        cr_assert_eq(golden_run(m, g, &want, chunk, parts, &err), 0, "%s: %s", name, err.text);
+        cr_expect_arr_eq(whole, parts, size * sizeof(float), "%s on %s: steps of %d rows change bits", name, m->v->name,
+                         chunk);
+    }
+    free(whole);
+    free(parts);
+    logits_free(&want);
 }
 
 #endif

@@ -51,19 +51,7 @@ static void check(struct machine *m, const char *name, const float *scales, int 
     snprintf(file, sizeof file, "control/tiny-%s.control.gguf", name);
     cr_assert(golden_path(file, vector) && golden_path(wanted ? wanted : file, want_path));
     cr_assert_eq(steer(&s, base, vector, scales, n, range, &err), 0, "%s", err.text);
-    struct logits want = logits_read(want_path);
-    const size_t size = (size_t)want.n_tokens * (size_t)want.n_vocab;
-    float *whole = malloc(size * sizeof *whole), *parts = malloc(size * sizeof *parts);
-    cr_assert(whole && parts);
-    cr_assert_eq(golden_run(m, s.graph, &want, want.n_tokens, whole, &err), 0, "%s", err.text);
-    cr_assert_eq(golden_run(m, s.graph, &want, 7, parts, &err), 0, "%s", err.text);
-    cr_expect_leq(nmse(whole, want.values, size), 1e-11, "%s: NMSE %.3g", name, nmse(whole, want.values, size));
-    cr_expect_arr_eq(whole, parts, size * sizeof(float), "%s: chunks of 7 change bits", name);
-    cr_assert_eq(golden_run(m, s.graph, &want, 1, parts, &err), 0, "%s", err.text);
-    cr_expect_arr_eq(whole, parts, size * sizeof(float), "%s: rows one by one change bits", name);
-    free(whole);
-    free(parts);
-    logits_free(&want);
+    golden_check(m, s.graph, want_path, 1e-11, name);
     steered_close(&s);
 }
 

@@ -43,23 +43,10 @@ struct golden {
     double bound;     // of the NMSE
 };
 
-// A run in one step and one in chunks of 7: both within the bound, and one like the other to the last bit.
 static void check_model(struct machine *m, const char *path, double bound)
 {
     struct model model = model_open(path, 0);
-    struct logits want = logits_read(path);
-    struct error err = {0};
-    size_t n = (size_t)want.n_tokens * (size_t)want.n_vocab;
-    float *whole = malloc(n * sizeof *whole), *parts = malloc(n * sizeof *parts);
-    cr_assert(whole && parts && model.info.n_vocab == want.n_vocab);
-    cr_assert(golden_run(m, model.graph, &want, want.n_tokens, whole, &err) == 0, "%s: %s", path, err.text);
-    cr_assert(golden_run(m, model.graph, &want, 7, parts, &err) == 0, "%s: %s", path, err.text);
-    double error = nmse(whole, want.values, n);
-    cr_expect(error <= bound, "%s on %s: NMSE %.3g, bound %.3g", path, m->v->name, error, bound);
-    cr_expect(memcmp(whole, parts, n * sizeof *whole) == 0, "%s on %s: chunks of 7 change bits", path, m->v->name);
-    free(whole);
-    free(parts);
-    logits_free(&want);
+    golden_check(m, model.graph, path, bound, path);
     model_close(&model);
 }
 
