@@ -56,6 +56,16 @@ Test(special, no_control_token_is_made_of_marked_bytes_but_words_reach_over_the_
     tokenizer_free(t);
 }
 
+Test(special, the_first_token_of_a_vocabulary_may_be_special_too)
+{
+    struct tokenizer *t = vocab_from(
+        "model str gpt2\npre str gpt-2\ntokens strs <a>b < > a b <a>\ntoken_type i32s 4 1 1 1 1 3\nmerges strs");
+    expect_marked(t, "<a>b", "    ", "0");
+    expect_marked(t, "<a>b", "   x", "0"); // user-defined, and longer than the control token before the mark
+    expect_marked(t, "<a>a", "   x", "5 3");
+    tokenizer_free(t);
+}
+
 Test(special, some_models_drop_the_white_space_beside_special_tokens)
 {
     struct tokenizer *t = vocab_from("general.name str Phi-3-mini\nmodel str llama\ntokens strs <unk> <s> </s> a " MARK
