@@ -37,7 +37,7 @@ static const char *kind_of_file(mode_t mode)
         return "a pipe";
     if (S_ISCHR(mode) || S_ISBLK(mode))
         return "a device";
-    return "no regular file";
+    return "of an unknown kind";
 }
 
 int shard_open(struct gguf_shard *shard, struct error *err)
