@@ -226,6 +226,19 @@ Test(bpe, control_tokens_are_not_made_of_text)
     expect_ids(t, "<>", 0, "0 1");
     expect_ids(t, "<>", TOKENIZE_SPECIAL, "2");
     tokenizer_free(t);
+    // nor is one of a single byte, in any kind of spelling
+    static const char *const models[] = {"gpt2\npre str gpt-2", "gpt2\npre str llama-bpe", "gemma4"};
+    for (size_t i = 0; i < COUNT_OF(models); i++) {
+        char recipe[200];
+        snprintf(recipe, sizeof recipe,
+                 "model str %s\ntokens strs a < b <unk>\ntoken_type i32s 1 3 1 2\nmerges strs\n"
+                 "bos_token_id u32 1\nunknown_token_id u32 3",
+                 models[i]);
+        t = vocab_from(recipe);
+        expect_ids(t, "a<b", 0, "0 3 2");
+        expect_ids(t, "a<b", TOKENIZE_SPECIAL, "0 1 2");
+        tokenizer_free(t);
+    }
 }
 
 Test(bpe, a_byte_that_has_no_token_is_unknown_or_an_error)
@@ -235,6 +248,35 @@ Test(bpe, a_byte_that_has_no_token_is_unknown_or_an_error)
     tokenizer_free(t);
     t = vocab_from("model str gpt2\npre str gpt-2\ntokens strs a b <unk>\nmerges strs\nunknown_token_id u32 2");
     expect_ids(t, "axb", 0, "0 2 1");
+    tokenizer_free(t);
+}
+
+Test(bpe, of_equal_merges_the_first_counts)
+{
+    struct tokenizer *t =
+        vocab_from("model str gpt2\npre str gpt-2\ntokens strs a b c ab bc\nmerges strs a\\sb b\\sc a\\sb");
+    expect_ids(t, "abc", 0, "3 2"); // by the last one it would be 0 4
+    tokenizer_free(t);
+}
+
+Test(bpe, merges_that_make_control_tokens_are_left_out)
+{
+    struct tokenizer *t = vocab_from("model str gpt2\npre str gpt-2\ntokens strs a b c ab bc <unk> u\n"
+                                     "token_type i32s 1 1 1 3 2 2 1\nmerges strs a\\sb b\\sc");
+    expect_ids(t, "abc", 0, "0 1 2");
+    tokenizer_free(t);
+}
+
+// More than 64 bytes, which are spelled on the heap.
+Test(bpe, a_long_word_that_is_a_token_is_taken_as_a_whole)
+{
+    char word[101], recipe[400];
+    memset(word, 'a', 100);
+    word[100] = '\0';
+    snprintf(recipe, sizeof recipe, "model str gpt2\npre str llama-bpe\ntokens strs a %s\nmerges strs", word);
+    struct tokenizer *t = vocab_from(recipe);
+    cr_expect_str_eq(ids_of(t, str_from(word), 0), "1");
+    cr_expect_str_eq(ids_of(t, (struct str){word, 3}, 0), "0 0 0");
     tokenizer_free(t);
 }
 
@@ -258,6 +300,9 @@ Test(bpe, kimi_files_without_merges_merge_what_makes_a_token)
     expect_ids(t, "abc", 0, "5"); // ab has the lowest id, then ab c makes abc
     expect_ids(t, "bcab", 0, "4 3");
     tokenizer_free(t);
+    t = vocab_from("model str gpt2\npre str kimi-k2\ntokens strs a b c ab abc\ntoken_type i32s 1 1 1 1 3");
+    expect_ids(t, "abc", 0, "3 2"); // a control token is not merged
+    tokenizer_free(t);
 }
 
 Test(bpe, escaped_kind_spells_spaces_and_bytes_as_sentencepiece_does)
@@ -272,8 +317,35 @@ Test(bpe, escaped_kind_spells_spaces_and_bytes_as_sentencepiece_does)
     expect_ids(t, "a\n\nb", 0, "3 7 4");       // a run of newlines that is a token
     expect_ids(t, "a\n\n\nb", 0, "3 0 0 0 4"); // and one that is not
     expect_ids(t, "a", TOKENIZE_BOS, "3 3");
+    expect_ids(t, "a\xFF", 0, "error: the vocabulary cannot spell the byte 0xFF and has no unknown token");
     expect_text(t, STR_LIT("ab  \n a\xC3\xA9"), 0, STR_LIT("ab  \n a\xC3\xA9"));
     tokenizer_free(t);
+}
+
+// No buffer is as long as the text, so its length is checked before anything is read.
+Test(bpe, a_text_longer_than_memory_is_refused)
+{
+    struct tokenizer *t = letters_vocab("gpt-2");
+    struct token_list ids = {0};
+    struct error err = {0};
+    cr_expect_eq(tokenizer_encode(t, (struct str){"a", SIZE_MAX}, 0, &ids, &err), -1);
+    cr_expect_eq(err.code, E_MEMORY);
+    cr_expect_str_eq(err.text, "a text of 18446744073709551615 bytes is too long");
+    tokenizer_free(t);
+}
+
+Test(lists, of_more_tokens_than_can_be_are_refused)
+{
+    struct token_list ids = {0};
+    struct error err = {0};
+    cr_assert_eq(token_list_push(&ids, 5, &err), 0);
+    cr_expect_eq(token_list_reserve(&ids, SIZE_MAX, &err), -1); // the number overflows
+    cr_expect_str_eq(err.text, "too many tokens");
+    cr_expect_eq(token_list_reserve(&ids, SIZE_MAX / 4, &err), -1); // the bytes do
+    cr_expect_eq(err.code, E_MEMORY);
+    cr_expect_str_eq(err.text, "too many tokens");
+    cr_expect(ids.n == 1 && ids.ids[0] == 5);
+    token_list_free(&ids);
 }
 
 // --- SentencePiece ---
@@ -294,6 +366,47 @@ Test(spm, unknown_characters_are_bytes_then_unknown)
     expect_ids(t, "!\n", 0, "10 3 4");
     expect_ids(t, "\xC3\xA9", 0, "10 0 0");
     expect_ids(t, "\xFF", 0, "10 0");
+    tokenizer_free(t);
+}
+
+Test(spm, scores_may_be_integers)
+{
+    struct tokenizer *t = vocab_from("model str llama\ntokens strs <unk> <s> </s> a b ab ba\n"
+                                     "scores i32s 0 0 0 -9 -9 -2 -1\nadd_space_prefix bool 0");
+    expect_ids(t, "aba", 0, "3 6");
+    tokenizer_free(t);
+}
+
+Test(spm, a_character_that_spells_a_control_token_is_unknown)
+{
+    struct tokenizer *t = vocab_from("model str llama\ntokens strs <unk> <s> </s> a b\ntoken_type i32s 2 3 3 1 3\n"
+                                     "scores f32s 0 0 0 0 0\nadd_space_prefix bool 0");
+    expect_ids(t, "ab", 0, "3 0");
+    tokenizer_free(t);
+}
+
+// Spaces without a token are three bytes each: a word of 60,000 has more tokens than the cache of words can count. Longer
+// words are not cached either.
+Test(spm, words_too_long_for_the_cache_have_the_tokens_of_short_ones)
+{
+    enum { LONG = 70000 };
+    struct tokenizer *t =
+        vocab_from("model str llama\ntokens strs <unk> <s> </s> a <0xE2> <0x96> <0x81>\n"
+                   "token_type i32s 2 3 3 1 6 6 6\nscores f32s 0 0 0 0 0 0 0\nadd_space_prefix bool 0");
+    static char text[2 * LONG + 2];
+    for (size_t n = 30000; n <= LONG; n += LONG - 30000) {
+        struct token_list ids = {0};
+        struct error err = {0};
+        memset(text, ' ', sizeof text);
+        text[n] = text[2 * n + 1] = 'a';
+        cr_assert_eq(tokenizer_encode(t, (struct str){text, 2 * n + 2}, 0, &ids, &err), 0, "%s", err.text);
+        cr_assert_eq(ids.n, 2 * (3 * n + 1));
+        for (size_t i = 0; i < ids.n; i++) {
+            size_t at = i % (3 * n + 1);
+            cr_assert_eq(ids.ids[i], at == 3 * n ? 3 : 4 + (int)(at % 3), "token %zu", i);
+        }
+        token_list_free(&ids);
+    }
     tokenizer_free(t);
 }
 
@@ -472,6 +585,52 @@ Test(wpm, text_is_folded_before_it_is_cut)
     t = vocab_from(recipe);
     expect_ids(t, "\xC3\x89", 0, "11");
     expect_ids(t, "Hello hello", 0, "1 4");
+    tokenizer_free(t);
+}
+
+// Two characters that are words each are unknown twice, and others are one word. The blocks are those of BERT.
+Test(wpm, ideographs_are_words_and_their_neighbours_are_not)
+{
+    static const struct {
+        uint32_t cp;
+        const char *twice;
+    } cases[] = {
+        {0x4E00, "1 1"},  {0x9FFF, "1 1"},  {0x4DFF, "1"},    {0xA000, "1"},    {0x3400, "1 1"},  {0x4DBF, "1 1"},
+        {0x33FF, "1"},    {0x4DC0, "1"},    {0x20000, "1 1"}, {0x2A6DF, "1 1"}, {0x1FFFE, "1"},   {0x2A6E0, "1"},
+        {0x2A700, "1 1"}, {0x2B81F, "1 1"}, {0x2B820, "1"},   {0x2B920, "1 1"}, {0x2CEAF, "1 1"}, {0x2B91F, "1"},
+        {0x2CEB0, "1"},   {0xF900, "1 1"},  {0xFAFF, "1 1"},  {0xFB00, "1"},    {0x2F800, "1 1"}, {0x2FA1F, "1 1"},
+        {0x2F7FF, "1"},   {0x2FA20, "1"},   {0xE9, "1"},      {0x3002, "1 1"},
+    };
+    char recipe[1000];
+    snprintf(recipe, sizeof recipe, "%s\nnormalizer.strip_accents bool 0", wpm_recipe);
+    struct tokenizer *t = vocab_from(recipe);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        char text[9] = "";
+        int len = utf8_encode(cases[i].cp, text);
+        memcpy(text + len, text, (size_t)len);
+        const char *got = ids_of(t, (struct str){text, 2 * (size_t)len}, 0);
+        cr_expect_str_eq(got, cases[i].twice, "U+%04X: %s", cases[i].cp, got);
+    }
+    tokenizer_free(t);
+}
+
+// Before punctuation, before white space, at the end, and longer than a message.
+Test(wpm, a_word_that_cannot_be_spelled_is_an_error_where_nothing_is_unknown)
+{
+    static const char *const cases[][2] = {{"x\xE3\x80\x82y", SPACE "x"},
+                                           {"x\xE3\x80\x80y", SPACE "x"},
+                                           {"hello\xE3\x80\x82", SPACE "\xE3\x80\x82"},
+                                           {"yx", SPACE "yx"}};
+    struct tokenizer *t = vocab_from("model str bert\ntokens strs [CLS] [SEP] " MARK "hello\ntoken_type i32s 3 3 1");
+    char want[200], longest[100];
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        snprintf(want, sizeof want, "error: the vocabulary cannot spell '%s' and has no unknown token", cases[i][1]);
+        cr_expect_str_eq(ids_of(t, str_from(cases[i][0]), 0), want);
+    }
+    memset(longest, 'x', sizeof longest);
+    snprintf(want, sizeof want, "error: the vocabulary cannot spell '" SPACE "%.61s' and has no unknown token",
+             longest);
+    cr_expect_str_eq(ids_of(t, (struct str){longest, sizeof longest}, 0), want);
     tokenizer_free(t);
 }
 

@@ -29,7 +29,8 @@ static int32_t letter_symbol(const struct tokenizer *t, const char *p, size_t n,
 {
     int bytes = utf8_decode(p, n, NULL);
     *len = bytes > 0 ? (size_t)bytes : 1;
-    return bytes > 0 ? token_map_find(&t->map, p, *len) : -1;
+    int32_t id = bytes > 0 ? token_map_find(&t->map, p, *len) : -1;
+    return id >= 0 && token_is_plain(t, id) ? id : -1;
 }
 
 static int encode_short(struct encoder *e, const uint32_t *symbols, size_t n)

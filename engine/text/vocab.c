@@ -251,20 +251,27 @@ static void find_joined(struct tokenizer *t)
     }
 }
 
+// The token that spells a byte: never one that only ends, begins or separates texts. -1 if there is none.
+static int32_t find_byte(const struct tokenizer *t, const char *s, size_t len)
+{
+    int32_t id = token_map_find(&t->map, s, len);
+    return id >= 0 && (token_is_plain(t, id) || t->attr[id] == TOKEN_BYTE) ? id : -1;
+}
+
 void vocab_load_bytes(struct tokenizer *t)
 {
     static const char digits[] = "0123456789ABCDEF";
     for (int b = 0; b < 256; b++) {
         char s[8] = {'<', '0', 'x', digits[b >> 4], digits[b & 15], '>'};
         if (tokenizer_escapes(t) || t->kind == TOKENIZER_PLAMO2) {
-            t->byte_token[b] = token_map_find(&t->map, s, 6);
+            t->byte_token[b] = find_byte(t, s, 6);
             if (t->byte_token[b] < 0 && t->kind != TOKENIZER_PLAMO2) {
                 s[0] = (char)b;
-                t->byte_token[b] = token_map_find(&t->map, s, 1);
+                t->byte_token[b] = find_byte(t, s, 1);
             }
         } else {
             int len = utf8_encode(byte_to_letter((unsigned char)b), s);
-            t->byte_token[b] = token_map_find(&t->map, s, (size_t)len);
+            t->byte_token[b] = find_byte(t, s, (size_t)len);
         }
     }
     if (tokenizer_escapes(t)) {
