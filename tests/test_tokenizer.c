@@ -1,5 +1,6 @@
 // Tests tokenizers of each kind on made-up vocabularies: against the naive algorithm, for the way back to the text, on
 // many threads, and on texts that make a quadratic algorithm slow. test_tokenizer_golden.c tests real vocabularies.
+#include "engine/text/token_map.h"
 #include "tests/token_expect.h"
 #include "tests/stopwatch.h"
 
@@ -192,6 +193,66 @@ Test(bpe, a_word_met_again_has_the_tokens_it_had)
     token_list_free(&all);
     token_list_free(&one);
     free(text);
+    tokenizer_free(t);
+    free(v);
+}
+
+// Word i of `len` bytes: a space and letters.
+static void make_word(uint32_t i, size_t len, char *word)
+{
+    memset(word, 'a', len);
+    word[0] = ' ';
+    for (int k = 1; k <= 5; k++, i /= 32)
+        word[k] = "abcdefghijklmnopqrstuvwxyzABCDEF"[i % 32];
+}
+
+// Finds two words with one tag and one place in a cache of 64, which a hash has by chance: of half a million words two do.
+static void find_collision(size_t len, char *a, char *b)
+{
+    enum { SEEN = 1 << 20, TRIES = 1 << 25 };
+    struct seen {
+        uint64_t key;
+        uint32_t i;
+    } *seen = calloc(SEEN, sizeof *seen);
+    cr_assert_not_null(seen);
+    for (uint32_t i = 1; i < TRIES; i++) {
+        make_word(i, len, a);
+        uint64_t hash = token_hash(a, len, token_hash_seed()), key = hash >> 33 << 6 | (hash & 63);
+        struct seen *s = &seen[key % SEEN];
+        if (s->i > 0 && s->key == key) {
+            make_word(s->i, len, b);
+            free(seen);
+            return;
+        }
+        *s = (struct seen){key, i};
+    }
+    cr_assert_fail("no collision among %d words", TRIES);
+}
+
+Test(bpe, words_of_equal_hash_are_told_apart)
+{
+    static const size_t lengths[] = {6, 8, 12};
+    uint64_t seed = 15;
+    struct byte_level *v = malloc(sizeof *v);
+    make_byte_level(v, 200, 4, &seed);
+    struct tokenizer *t = load_byte_level(v, "gpt-2", "general.name str test");
+    for (size_t k = 0; k < COUNT_OF(lengths); k++) {
+        char words[2][12], text[512];
+        struct token_list all = {0}, one = {0};
+        struct error err = {0};
+        size_t len = 0;
+        find_collision(lengths[k], words[0], words[1]);
+        for (int i = 0; len < 300; i++) { // long enough for a cache, which has 64 places
+            memcpy(text + len, words[i % 2], lengths[k]);
+            len += lengths[k];
+            cr_assert_eq(tokenizer_encode(t, (struct str){words[i % 2], lengths[k]}, 0, &one, &err), 0);
+        }
+        cr_assert_eq(tokenizer_encode(t, (struct str){text, len}, 0, &all, &err), 0);
+        cr_expect(all.n == one.n && memcmp(all.ids, one.ids, all.n * sizeof *all.ids) == 0, "'%.*s' and '%.*s'",
+                  (int)lengths[k], words[0], (int)lengths[k], words[1]);
+        token_list_free(&all);
+        token_list_free(&one);
+    }
     tokenizer_free(t);
     free(v);
 }

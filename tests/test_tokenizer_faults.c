@@ -34,7 +34,7 @@ WRAP(int, scratch_reserve, (struct scratch * scratch, size_t n, struct error *er
 
 // A vocabulary of each kind. <x> is a special token, and what they cannot spell is unknown.
 static const char *const recipes[] = {
-    "model str gpt2\npre str llama-bpe\ntokens strs a b ab <x> \\xC4\\xA0 <unk>\ntoken_type i32s 1 1 1 4 1 2\n"
+    "model str gpt2\npre str llama-bpe\ntokens strs a b ab <x> \\xC4\\xA0 <unk> ba\ntoken_type i32s 1 1 1 4 1 2 1\n"
     "merges strs a\\sb\nbos_token_id u32 3\nunknown_token_id u32 5\neos_token_id u32 3\nadd_eos_token bool 1",
     "model str llama\ntokens strs <unk> <x> </s> a b ab \\xE2\\x96\\x81\ntoken_type i32s 2 3 3 1 1 1 1\n"
     "scores f32s 0 0 0 0 0 1 0",

@@ -140,6 +140,7 @@ Test(roles, ids_come_from_the_file_then_from_habit_then_from_names)
     cr_expect_eq(tokenizer_attr(t, 3), TOKEN_CONTROL, "a token with a role by its name is a control token");
     cr_expect_not(tokenizer_adds_bos(t));
     cr_expect_not(tokenizer_adds_eos(t));
+    cr_expect(tokenizer_pre_is_known(t));
     tokenizer_free(t);
     t = vocab_from(SPM_RECIPE);
     cr_expect_eq(tokenizer_role(t, TOKEN_UNK), 0);
@@ -301,11 +302,11 @@ Test(decode, an_unused_token_is_no_beginning)
 Test(decode, cleaning_removes_the_spaces_of_its_list_alone)
 {
     static const char *const cases[][2] = {
-        {"a ?", "a?"},    {"a !", "a!"},      {"a .", "a."},     {"a ,b", "a,b"},    {"a  .", "a ."},
-        {" .", "."},      {".", "."},         {"a ;", "a ;"},    {"a ' b", "a'b"},   {"a ' ", "a'"},
-        {"' b", "' b"},   {"a' b", "a' b"},   {"a 'b", "a 'b"},  {"a '", "a '"},     {"a 's", "a's"},
-        {"a 'm", "a'm"},  {"a 're", "a're"},  {"a 've", "a've"}, {"a 'rs", "a 'rs"}, {"a 'vs", "a 'vs"},
-        {"a 'r", "a 'r"}, {"a 'be", "a 'be"}, {"'s", "'s"},      {"a's", "a's"},
+        {"a ?", "a?"},      {"a !", "a!"},    {"a .", "a."},      {"a ,b", "a,b"},   {"a  .", "a ."},
+        {" .", "."},        {".", "."},       {"a.b", "a.b"},     {"a ;", "a ;"},    {"a ' b", "a'b"},
+        {"a ' ", "a'"},     {"' b", "' b"},   {"a' b", "a' b"},   {"a 'b", "a 'b"},  {"a '", "a '"},
+        {"a 's", "a's"},    {"a 'm", "a'm"},  {"a 're", "a're"},  {"a 've", "a've"}, {"a 'rs", "a 'rs"},
+        {"a 'vs", "a 'vs"}, {"a 'r", "a 'r"}, {"a 'be", "a 'be"}, {"'s", "'s"},      {"a's", "a's"},
     };
     struct tokenizer *t =
         vocab_from("model str gpt2\npre str gpt-2\ntokens strs a b e m r s v . , ! ? ; ' \\xC4\\xA0\nmerges strs");

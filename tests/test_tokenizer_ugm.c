@@ -27,7 +27,9 @@ Test(ugm, characters_without_a_token_are_one_unknown_token_in_a_row)
     struct tokenizer *t = vocab_from(HEAD LETTERS);
     expect_ids(t, "axyza", 0, "8 2 5");
     expect_ids(t, "\xC3\xA9\xF0\x9F\x99\x82", 0, "4 2");
-    expect_ids(t, "\xFF", 0, "4 2"); // a byte that is no character
+    expect_ids(t, "\xFF", 0, "4 2");       // a byte that is no character
+    expect_ids(t, "a\xC3", 0, "8 2");      // one cut by the end
+    expect_ids(t, "a\xE4\xB8z", 0, "8 2"); // or by another
     expect_ids(t, "a<u>b", 0, "8 3 4 6");
     tokenizer_free(t);
 }
@@ -111,6 +113,9 @@ Test(ugm, a_table_may_be_of_signed_bytes_or_empty)
     expect_ids(t, "xyx", 0, "4 6 8 5");
     tokenizer_free(t);
     t = vocab_from(HEAD LETTERS "precompiled_charsmap u8s");
+    expect_ids(t, "ab", 0, "4 7");
+    tokenizer_free(t);
+    t = vocab_from(HEAD LETTERS "precompiled_charsmap u8s 4 0 0 0 0 0 0 0"); // a unit, and no text
     expect_ids(t, "ab", 0, "4 7");
     tokenizer_free(t);
 }
