@@ -206,7 +206,7 @@ static void make_word(uint32_t i, size_t len, char *word)
         word[k] = "abcdefghijklmnopqrstuvwxyzABCDEF"[i % 32];
 }
 
-// Finds two words with one tag and one place in a cache of 64, which a hash has by chance: of half a million words two do.
+// Finds two words with one tag (32 bits of the hash) and one place in a table of 64: of some 700,000 words two have both.
 static void find_collision(size_t len, char *a, char *b)
 {
     enum { SEEN = 1 << 20, TRIES = 1 << 25 };
@@ -217,7 +217,7 @@ static void find_collision(size_t len, char *a, char *b)
     cr_assert_not_null(seen);
     for (uint32_t i = 1; i < TRIES; i++) {
         make_word(i, len, a);
-        uint64_t hash = token_hash(a, len, token_hash_seed()), key = hash >> 33 << 6 | (hash & 63);
+        uint64_t hash = token_hash(a, len, token_hash_seed()), key = hash >> 32 << 6 | (hash & 63);
         struct seen *s = &seen[key % SEEN];
         if (s->i > 0 && s->key == key) {
             make_word(s->i, len, b);
@@ -227,6 +227,19 @@ static void find_collision(size_t len, char *a, char *b)
         *s = (struct seen){key, i};
     }
     cr_assert_fail("no collision among %d words", TRIES);
+}
+
+// A table of tokens knows the first word alone.
+static void find_in_map(char *known, const char *other, size_t len)
+{
+    struct spellings s = {known, (uint32_t[]){0, (uint32_t)len}, 1};
+    struct token_map map;
+    struct arena arena = {0};
+    cr_assert_eq(token_map_new(&map, &s, &arena, NULL), 0);
+    cr_assert_eq(token_map_add(&map, 0), -1);
+    cr_expect_eq(token_map_find(&map, known, len), 0);
+    cr_expect_eq(token_map_find(&map, other, len), -1, "'%.*s' is not '%.*s'", (int)len, other, (int)len, known);
+    arena_free(&arena);
 }
 
 Test(bpe, words_of_equal_hash_are_told_apart)
@@ -242,6 +255,7 @@ Test(bpe, words_of_equal_hash_are_told_apart)
         struct error err = {0};
         size_t len = 0;
         find_collision(lengths[k], words[0], words[1]);
+        find_in_map(words[0], words[1], lengths[k]);
         for (int i = 0; len < 300; i++) { // long enough for a cache, which has 64 places
             memcpy(text + len, words[i % 2], lengths[k]);
             len += lengths[k];
