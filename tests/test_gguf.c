@@ -179,6 +179,21 @@ Test(gguf, a_type_that_does_not_exist_has_no_name_and_no_bytes)
     cr_assert_eq(gguf_type_bytes(GGUF_F64), 8u);
 }
 
+Test(gguf, the_greatest_integer_is_in_range)
+{
+    struct gguf *g = open_recipe("header:3,0,2 kv:most,u64,9223372036854775807 kv:more,u64,9223372036854775808", 0);
+    int64_t v;
+    uint32_t u;
+    struct error err;
+    cr_assert_eq(gguf_get_i64(g, "most", &v, &err), 1);
+    cr_assert_eq(v, INT64_MAX);
+    cr_assert_eq(gguf_get_i64(g, "more", &v, &err), -1);
+    cr_assert_eq(gguf_get_u32(g, "most", &u, &err), -1);
+    cr_assert_not_null(strstr(err.text, "key 'most': 9223372036854775807 is out of range, wanted 0 to 4294967295"),
+                       "%s", err.text);
+    gguf_close(g);
+}
+
 // What callers say about a value that they find invalid.
 Test(gguf, a_caller_s_error_names_file_and_place)
 {

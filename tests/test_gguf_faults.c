@@ -130,9 +130,9 @@ static void setup(void)
     snprintf(part2, sizeof part2, "%s/m-00002-of-00002.gguf", dir);
     put_file(path, "header:3,1,5 kv:split.no,u16,0 kv:split.count,u16,2 kv:split.tensors.count,i32,2 "
                    "key:big type:array type:u32 u64:50000 zero:200000 "
-                   "key:s type:array type:string u64:2 str:ab str:c tensor:a,0,0,4 align:32 f32:1 zero:12");
+                   "key:s type:array type:string u64:2 str:ab str:c tensor:a,0,0,4 align:32 f32:1 zero:8 f32:3");
     put_file(part2, "header:3,1,3 kv:split.no,u16,1 kv:split.count,u16,2 kv:split.tensors.count,i32,2 "
-                    "tensor:b,0,0,4 align:32 f32:2 zero:12");
+                    "tensor:b,0,0,4 align:32 f32:2 zero:8 f32:4");
 }
 
 static void teardown(void)
@@ -151,6 +151,10 @@ static int open_model(unsigned flags, struct error *err)
         return -1;
     cr_assert_eq(gguf_n_tensors(g), 2u);
     gguf_read_all(g);
+    for (size_t i = 0; i < 2; i++) { // whole, up to the last byte
+        const float *data = gguf_tensor_at(g, i)->data;
+        cr_assert(data[0] == 1 + (float)i && data[3] == 3 + (float)i);
+    }
     gguf_close(g);
     return 0;
 }
@@ -195,6 +199,20 @@ static int set_keys(struct error *err)
     return status;
 }
 
+// What was written is whole: a call that failed in silence has done no harm.
+static int check_written(const char *out, size_t n_kv, size_t n_tensors, struct error *err)
+{
+    struct gguf *g;
+    int status = gguf_open(&g, out, 0, err);
+    unlink(out);
+    if (status != 0)
+        return -1;
+    cr_assert_eq(gguf_n_kv(g), n_kv);
+    cr_assert_eq(gguf_n_tensors(g), n_tensors);
+    gguf_close(g);
+    return 0;
+}
+
 // Takes the end of the head, or that of a tensor, to the edge of the buffer of 2 MB, so that each part of the file is
 // written when it is added. `key` and `tensor` are bytes of a key's value and of a tensor.
 static int write_parts(size_t key, int64_t tensor, struct error *err)
@@ -214,8 +232,7 @@ static int write_parts(size_t key, int64_t tensor, struct error *err)
     }
     if (gguf_writer_close(w, err) != 0)
         return -1;
-    unlink(out);
-    return 0;
+    return check_written(out, key > 0, 1, err);
 }
 
 enum { EDGE = 2 << 20, HEADER = 24, KEY = 8 + 1 + 4 + 4 + 8, ENTRY = 8 + 1 + 4 + 8 + 4 + 8 };
@@ -245,6 +262,8 @@ static int write_an_open_file(struct error *err)
         gguf_write_u32(w, "k", 1);
         status = gguf_writer_close(w, err);
     }
+    if (status == 0)
+        status = check_written(name, 1, 0, err);
     close(fd);
     return status;
 }
@@ -270,8 +289,7 @@ static int write_model(struct error *err)
     }
     if (gguf_writer_close(w, err) != 0)
         return -1;
-    unlink(out);
-    return 0;
+    return check_written(out, 3, 2, err);
 }
 
 static int open_descriptors(void)
@@ -335,9 +353,19 @@ Test(gguf_faults, writing_survives_every_failed_allocation)
 Test(gguf_faults, writing_survives_every_failed_write)
 {
     cr_assert_geq(fail_each(write_model, &io_fault, E_IO), 6);
-    cr_assert_eq(fail_each(write_a_long_key, &io_fault, E_IO), 5); // the edge, the rest, two of sync, rename
-    cr_assert_eq(fail_each(write_an_entry_over_the_edge, &io_fault, E_IO), 5);
-    cr_assert_eq(fail_each(write_padding_to_the_edge, &io_fault, E_IO), 4); // there is no rest
+    cr_assert_geq(fail_each(write_a_long_key, &io_fault, E_IO), 5); // the edge, the rest, two of sync, rename
+    cr_assert_geq(fail_each(write_an_entry_over_the_edge, &io_fault, E_IO), 5);
+    cr_assert_geq(fail_each(write_padding_to_the_edge, &io_fault, E_IO), 4); // there is no rest
+}
+
+Test(gguf_faults, a_file_that_is_not_open_leaks_nothing)
+{
+    struct gguf_writer *w;
+    struct error err;
+    long live = heap_live;
+    cr_assert_eq(gguf_writer_open_fd(&w, -1, "a file", &err), -1);
+    cr_assert_str_eq(err.text, "a file: Bad file descriptor");
+    cr_assert_eq(heap_live, live);
 }
 
 // What is written may be lost when the file is closed: some file systems say so only then.

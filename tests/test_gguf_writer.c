@@ -208,9 +208,11 @@ Test(gguf_writer, one_piece_may_span_tensors)
     const int64_t ne = 3;
     cr_assert_eq(gguf_write_tensor_info(w, "a", DT_I8, 1, &ne, &err), 0);
     cr_assert_eq(gguf_write_tensor_info(w, "b", DT_I8, 1, &ne, &err), 0);
-    cr_assert_eq(gguf_write_data(w, "xyzXYZ", 6, &err), 0);
+    cr_assert_eq(gguf_write_data(w, "xy", 2, &err), 0);
+    cr_assert_eq(gguf_write_data(w, "zXYZ", 4, &err), 0);
     cr_assert_eq(gguf_writer_close(w, &err), 0, "%s", err.text);
     struct gguf *g = reopen();
+    cr_assert_eq(memcmp(gguf_find_tensor(g, "a")->data, "xyz", 3), 0);
     cr_assert_eq(memcmp(gguf_find_tensor(g, "b")->data, "XYZ", 3), 0);
     gguf_close(g);
 }
@@ -463,9 +465,11 @@ Test(gguf_writer, the_name_is_taken_only_at_the_end)
     cr_assert_eq(count_files(), 1);
     gguf_writer_abort(NULL);
 
+    umask(027);
     w = open_writer();
     cr_assert_eq(gguf_writer_close(w, &err), 0);
     cr_assert(stat(path, &st) == 0 && st.st_size == 24);
+    cr_assert_eq(st.st_mode & 0777, 0640u, "the mode of any new file");
     cr_assert_eq(count_files(), 1);
 }
 
