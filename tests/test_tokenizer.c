@@ -453,6 +453,21 @@ Test(spm, scores_may_be_integers)
     tokenizer_free(t);
 }
 
+// Without tokens such as <0xC3>, or beside them.
+Test(spm, bytes_may_be_spelled_as_themselves)
+{
+    struct tokenizer *t =
+        vocab_from("model str llama\ntokens strs <unk> <s> </s> a \\xC3 \\xA9 <0xC3> \\xAA\n"
+                   "token_type i32s 2 3 3 1 1 1 6 1\nscores f32s 0 0 0 0 0 0 0 0\nadd_space_prefix bool 0");
+    expect_ids(t, "\xC3\xA9", 0, "6 5");
+    expect_ids(t, "a\xC3\xAA\xC3\xAB", 0, "3 6 7 6 0");
+    tokenizer_free(t);
+    t = vocab_from("model str gemma4\ntokens strs a <unk> \\xC3 \\xA9\ntoken_type i32s 1 2 1 1\nmerges strs\n"
+                   "bos_token_id u32 0\nunknown_token_id u32 1");
+    expect_ids(t, "a\xC3\xA9\xFF", 0, "0 2 3 1");
+    tokenizer_free(t);
+}
+
 Test(spm, a_character_that_spells_a_control_token_is_unknown)
 {
     struct tokenizer *t = vocab_from("model str llama\ntokens strs <unk> <s> </s> a b\ntoken_type i32s 2 3 3 1 3\n"
