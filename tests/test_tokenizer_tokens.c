@@ -284,6 +284,26 @@ Test(decode, a_stream_drops_the_space_that_encoding_put_in_front)
     tokenizer_free(t);
 }
 
+Test(decode, control_tokens_are_written_on_demand)
+{
+    struct tokenizer *t = vocab_from(SPM_RECIPE);
+    static const int32_t ids[] = {1, 11, 2, 0, 11};
+    static const struct {
+        unsigned flags;
+        const char *text;
+    } cases[] = {{0, "aa"}, {DETOKENIZE_CLEAN, "aa"}, {DETOKENIZE_SPECIAL, "<s>a</s><unk>a"}};
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct error err = {0};
+        char *text;
+        size_t len;
+        cr_assert_eq(tokenizer_decode(t, ids, COUNT_OF(ids), cases[i].flags, &text, &len, &err), 0, "%s", err.text);
+        cr_expect_str_eq(text, cases[i].text, "flags %u: '%s'", cases[i].flags, text);
+        cr_expect_eq(len, strlen(cases[i].text));
+        free(text);
+    }
+    tokenizer_free(t);
+}
+
 // Unused tokens are nothing: the space behind them is still the first.
 Test(decode, an_unused_token_is_no_beginning)
 {

@@ -406,7 +406,6 @@ static void strip_around_phi3(struct tokenizer *t)
             t->flags[id] |= TOKEN_RSTRIP;
         }
     }
-    set_flag(t, "</s>", TOKEN_RSTRIP, true);
     set_flag(t, "<unk>", TOKEN_RSTRIP, false);
     set_flag(t, "<s>", TOKEN_RSTRIP, false);
     set_flag(t, "<|endoftext|>", TOKEN_RSTRIP, false);
