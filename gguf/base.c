@@ -214,10 +214,11 @@ struct arena_chunk {
     uint8_t *data; // aligned to ARENA_ALIGN
 };
 
+// `size` is at most PTRDIFF_MAX.
 static struct arena_chunk *chunk_new(struct arena *arena, size_t size)
 {
-    size_t bytes;
-    if (size_add(size, sizeof(struct arena_chunk) + ARENA_ALIGN, &bytes) || bytes > PTRDIFF_MAX)
+    const size_t bytes = size + sizeof(struct arena_chunk) + ARENA_ALIGN;
+    if (bytes > PTRDIFF_MAX)
         return NULL;
     struct arena_chunk *chunk = calloc(1, bytes);
     if (!chunk)

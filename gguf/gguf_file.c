@@ -37,7 +37,7 @@ static const char *kind_of_file(mode_t mode)
         return "a pipe";
     if (S_ISCHR(mode) || S_ISBLK(mode))
         return "a device";
-    return "no regular file";
+    return "of an unknown kind";
 }
 
 int shard_open(struct gguf_shard *shard, struct error *err)
@@ -59,7 +59,7 @@ int shard_read(const struct gguf_shard *shard, void *dst, size_t n, uint64_t off
 {
     enum { PIECE = 1 << 30 }; // one read moves less than 2 GiB
     uint8_t *out = dst;
-    if (shard->view && n > 0) {
+    if (shard->view) {
         memcpy(dst, shard->view + offset, n);
         return 0;
     }

@@ -86,7 +86,7 @@ static int read_bytes(struct reader *r, const char *field, void *dst, uint64_t n
         if (shard_read(r->shard, dst, n, r->pos, r->err) != 0)
             return -1;
     } else if (n > 0) {
-        if ((r->pos < r->window_at || r->pos + n > r->window_at + r->window_size) && fill_window(r) != 0)
+        if (r->pos + n > r->window_at + r->window_size && fill_window(r) != 0) // pos never goes back
             return -1;
         memcpy(dst, r->window + (r->pos - r->window_at), n);
     }
@@ -178,9 +178,8 @@ static int parse_header(struct reader *r, uint64_t *n_tensors, uint64_t *n_kv)
                       magic[2] & 0xFF, magic[3] & 0xFF);
     if (r->shard->size < HEADER_BYTES)
         return broken(r, r->shard->size, "the file ends within the header of %d bytes", HEADER_BYTES);
-    if (read_u32(r, "version", &r->shard->version) != 0 || check_version(r, r->shard->version) != 0)
-        return -1;
-    if (read_u64(r, "number of tensors", n_tensors) != 0 || read_u64(r, "number of keys", n_kv) != 0)
+    if (read_u32(r, "version", &r->shard->version) != 0 || check_version(r, r->shard->version) != 0 ||
+        read_u64(r, "number of tensors", n_tensors) != 0 || read_u64(r, "number of keys", n_kv) != 0)
         return -1;
     uint64_t tensors_left = TENSORS_MAX - r->g->n_tensors;
     if (check_count(r, "tensors", *n_tensors, tensors_left, TENSOR_BYTES_MIN, 8) != 0)

@@ -25,10 +25,10 @@ static int read_key(const struct gguf_shard *shard, const char *key, enum gguf_t
     return 0;
 }
 
+// Of a key that exists.
 static uint64_t key_offset(const struct gguf_shard *shard, const char *key)
 {
-    const struct gguf_kv *kv = shard_find(shard, key);
-    return kv ? kv->offset : ERR_NO_OFFSET;
+    return shard_find(shard, key)->offset;
 }
 
 static void format_suffix(char out[SUFFIX + 1], int index, int count)
@@ -100,7 +100,12 @@ int split_describe(const struct gguf_shard *first, int *count, int64_t *n_tensor
                           "this is part 1 of %d, but its name does not end in %s, so the others cannot be found",
                           *count, want);
     }
-    return read_key(first, "split.tensors.count", GGUF_I32, n_tensors, &found, err);
+    if (read_key(first, "split.tensors.count", GGUF_I32, n_tensors, &found, err) != 0)
+        return -1;
+    if (found && *n_tensors < 0)
+        return shard_fail(first, err, E_MODEL, key_offset(first, "split.tensors.count"),
+                          "key 'split.tensors.count': %" PRId64 " is no number of tensors", *n_tensors);
+    return 0;
 }
 
 int split_check_part(const struct gguf_shard *part, int count, int64_t n_tensors, struct error *err)
@@ -116,11 +121,13 @@ int split_check_part(const struct gguf_shard *part, int count, int64_t n_tensors
     };
     for (size_t i = 0; i < COUNT_OF(checks); i++) {
         const char *key = checks[i].key;
-        int64_t have = -1;
+        int64_t have;
         bool found;
         if (read_key(part, key, checks[i].type, &have, &found, err) != 0)
             return -1;
-        if (!found && checks[i].want >= 0)
+        if (checks[i].want < 0) // the first part does not state it
+            continue;
+        if (!found)
             return shard_fail(part, err, E_MODEL, ERR_NO_OFFSET, "key '%s' is missing", key);
         if (have != checks[i].want)
             return shard_fail(part, err, E_MODEL, key_offset(part, key),

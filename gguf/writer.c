@@ -289,11 +289,15 @@ static void announce(struct gguf_writer *w, struct str name, enum dtype type, in
         writer_fail(w, E_USAGE, "'%.*s' is no valid tensor name", SHORT_ARG(name));
         return;
     }
-    if (!tensor_size(type, n_dims, ne, &size) || w->n_tensors == TENSORS_MAX) {
+    if (w->n_tensors == TENSORS_MAX) {
+        writer_fail(w, E_USAGE, "more than %d tensors", TENSORS_MAX);
+        return;
+    }
+    if (!tensor_size(type, n_dims, ne, &size)) {
         writer_fail(w, E_USAGE, "tensor '%.*s' has a shape that cannot be written", STR_ARG(name));
         return;
     }
-    if (size_add(size, ALIGNMENT_MAX, &padded) || size_add(w->data_size, padded, &padded) || padded > INT64_MAX) {
+    if (size_add(w->data_size, size + ALIGNMENT_MAX, &padded) || padded > INT64_MAX) { // size is at most INT64_MAX
         writer_fail(w, E_USAGE, "tensor '%.*s' makes the file too large", STR_ARG(name));
         return;
     }
@@ -423,13 +427,15 @@ static int write_head(struct gguf_writer *w)
         check_unique(w, "tensor", w->tensor_list, w->n_tensors) != 0)
         return -1;
     settle_offsets(w);
-    uint32_t version = 3;
-    uint64_t counts[2] = {w->n_tensors, w->n_keys};
-    if (write_bytes(w, "GGUF", 4) != 0 || write_bytes(w, &version, sizeof version) != 0 ||
-        write_bytes(w, counts, sizeof counts) != 0 || write_bytes(w, w->keys, w->keys_size) != 0 ||
+    const struct {
+        char magic[4];
+        uint32_t version;
+        uint64_t n_tensors, n_keys;
+    } header = {{'G', 'G', 'U', 'F'}, 3, w->n_tensors, w->n_keys};
+    if (write_bytes(w, &header, sizeof header) != 0 || write_bytes(w, w->keys, w->keys_size) != 0 ||
         write_bytes(w, w->infos, w->infos_size) != 0)
         return -1;
-    return w->n_tensors > 0 ? write_padding(w, 24 + w->keys_size + w->infos_size) : 0;
+    return w->n_tensors > 0 ? write_padding(w, sizeof header + w->keys_size + w->infos_size) : 0;
 }
 
 static void write_pieces(struct gguf_writer *w, const uint8_t *data, size_t size)
@@ -533,8 +539,9 @@ int gguf_writer_open_fd(struct gguf_writer **out, int fd, const char *name, stru
         return -1;
     w->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     if (w->fd < 0) {
+        fail(err, E_IO, "%s: %s", name, strerror(errno));
         destroy(w);
-        return fail(err, E_IO, "%s: %s", name, strerror(errno));
+        return -1;
     }
     *out = w;
     return 0;

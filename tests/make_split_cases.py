@@ -124,6 +124,13 @@ def main():
         few = rng.sample(PARTS, 16)
         texts.append("".join(rng.choice(few) for _ in range(rng.choice([3, 8, 20, 40]))))
     texts += [" " * 700 + "x", " " * 700, "A" * 40, "A" * 40 + "b", "\u0301" + "A" * 5 + "1", "1" * 40, "\t" * 9 + "y"]
+    # near misses of numbers (before a letter, a mark, a line), of contractions at the end of a text, and of Chameleon's
+    # images, and these images
+    texts += ["12\xbd 1\xbd2 123\xbd x9:9 12:", "1234_ 1234_5 12345\xe9 1234\u0301 12345- 12345", "it'x", "'x", "a'\xe9",
+              "IMGIMGABCDEZ IMGIMG1Z IMGIMGJZ IMGIMG!Z IMGIMGZ IMGIMGABCD", "IMGIMGA", "IMGIMGAB",
+              "<sentinel:> <sentinel:1x> <sentinel:x> <sentinel:1", "<sentinel:12",
+              "a<sentinel:1>2<sentinel:9876543210>> <sentinel;12> <sentine1:12>", "IMGIMGAZ IMGIMGABCDZZxIMGIMGIZ IMGIMHAZ",
+              "I'd we've they're I'm you'll it't 'rx 'vx 'lx 'Ve 'D 'LL x'v x'r a'lx a'rx a'vx"]
     for text in texts:
         print("text", text.encode().hex())
     for name, expressions in FAMILIES.items():

@@ -4,8 +4,8 @@
     python3 tests/mutate_code.py BUILD [--seed N] [--n N] [--no-interpreter] [FOLDER|FILE ...]
 
 BUILD is a folder that meson has set up in a checkout of its own: the sources there are changed, and restored. Of the
-files (by default: kernels of the CPU that this machine runs, attention, masks, rotary positions, tokenizers, the
-sampler) places are drawn at random, each of them equally likely. A change that does not compile is drawn again. The
+files (by default: kernels of the CPU that this machine runs, attention, masks, rotary positions, GGUF files,
+tokenizers, the sampler) places are drawn at random, each of them equally likely. A change that does not compile is drawn again. The
 tests that TESTS names for a file run one after the other until one fails, which kills the mutant; what survives these
 is tried on the rest of the everyday suite (--no-interpreter: without those that only run kernels on the interpreter). The output
 is a line for each mutant, and the share that was killed.
@@ -39,9 +39,10 @@ TESTS = {
     "kernels/cpu/ref.c": ["ref", "ref_attention"] + KERNELS,
     "kernels/cpu/ref_ops.c": ["ref", "ref_attention"] + KERNELS,
     "kernels/cpu/exec.c": ["machines", "plan", "scan", "models", "session"],
-    "engine/text": ["tokenizer", "tokenizer_tokens", "tokenizer_golden", "tokenizer_hostile", "tokenizer_ugm",
-                    "tokenizer_plamo2", "unicode", "split"],
+    "engine/text": ["tokenizer", "tokenizer_tokens", "tokenizer_golden", "tokenizer_hostile", "tokenizer_wpm",
+                    "tokenizer_ugm", "tokenizer_plamo2", "tokenizer_rwkv", "tokenizer_faults", "unicode", "split"],
     "engine/sample": ["sampler", "sampler_stages", "dry", "speculate", "session"],
+    "gguf": ["base", "gguf", "gguf_hostile", "gguf_view", "gguf_writer", "gguf_faults"],
     "gguf/dtype.c": ["dtype", "kernels"],
     "gguf/dtype_iq.c": ["dtype", "kernels"],
 }

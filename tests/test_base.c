@@ -4,6 +4,7 @@
 #include <criterion/criterion.h>
 #include <limits.h>
 #include <stdio.h>
+#include <wchar.h>
 
 Test(base, fail_fills_code_offset_and_text)
 {
@@ -115,6 +116,25 @@ Test(base, fail_prefix_keeps_code_and_offset)
     cr_assert_eq(err.offset, 24);
 }
 
+// printf knows no bytes for a wide character that does not exist.
+Test(base, fail_has_no_text_when_the_arguments_cannot_be_printed)
+{
+    struct error err;
+    cr_assert_eq(fail(&err, E_MODEL, "before %lc", (wint_t)0x110000), -1);
+    cr_assert_eq(err.code, E_MODEL);
+    cr_assert_str_eq(err.text, "");
+}
+
+Test(base, fail_first_keeps_the_first_error)
+{
+    struct error err = {0};
+    cr_assert_eq(fail_first(&err, E_IO, "the %s", "first"), -1);
+    cr_assert_eq(fail_first(&err, E_MODEL, "the %s", "second"), -1);
+    cr_assert_eq(err.code, E_IO);
+    cr_assert_eq(err.offset, ERR_NO_OFFSET);
+    cr_assert_str_eq(err.text, "the first");
+}
+
 Test(base, str_arg_never_yields_a_negative_precision)
 {
     struct str s = {"", (size_t)INT_MAX + 1};
@@ -127,7 +147,32 @@ Test(base, str_equality_is_by_bytes)
     cr_assert(str_equal(STR_LIT("ab"), str_from("ab")));
     cr_assert(str_equal((struct str){NULL, 0}, STR_LIT("")));
     cr_assert_not(str_equal(STR_LIT("ab"), STR_LIT("abc")));
+    cr_assert_not(str_equal(STR_LIT("ab"), STR_LIT("ac")));
     cr_assert_not(str_equal_z(STR_LIT("a\0"), "a"));
+}
+
+Test(base, str_stripped_takes_white_space_from_the_ends_alone)
+{
+    static const struct {
+        const char *text, *want;
+    } cases[] = {{"", ""}, {" \t\r\n", ""}, {"a", "a"}, {"\t a b\r\n", "a b"}, {"\n\n\va\v ", "\va\v"}};
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct str s = str_stripped(str_from(cases[i].text));
+        cr_expect(str_equal_z(s, cases[i].want), "case %zu: '%.*s'", i, STR_ARG(s));
+    }
+}
+
+// --- Files ---
+
+Test(base, only_an_ordinary_file_may_be_replaced)
+{
+    struct error err = {0};
+    cr_expect_eq(check_replaceable("/proc/self/none", &err), 0);
+    cr_expect_eq(check_replaceable("/proc/self/exe", &err), 0);
+    cr_expect_eq(err.code, E_OK);
+    cr_expect_eq(check_replaceable("/dev/null", &err), -1);
+    cr_expect_eq(err.code, E_USAGE);
+    cr_expect_str_eq(err.text, "/dev/null: is there already and no ordinary file, so it is not replaced");
 }
 
 Test(base, checked_sizes_report_overflow)
@@ -190,8 +235,8 @@ Test(base, utf8_rejects_an_empty_and_a_broken_tail)
 
 Test(base, utf8_printable_refuses_controls_and_bidi)
 {
-    static const uint32_t bad[] = {0,     0x1B,   '\n',   0x1F,   0x7F,   0x80,   0x9F,
-                                   0x61C, 0x200E, 0x2028, 0x202A, 0x202E, 0x2066, 0x2069};
+    static const uint32_t bad[] = {0,      0x1B,   '\n',   0x1F,   0x7F,   0x80,   0x9F,   0x61C,
+                                   0x200E, 0x200F, 0x2028, 0x2029, 0x202A, 0x202E, 0x2066, 0x2069};
     static const uint32_t good[] = {0x20, 0x7E, 0xA0, 0x61D, 0x200D, 0x2010, 0x202F, 0x206A, 0x10FFFF};
     for (size_t i = 0; i < COUNT_OF(bad); i++)
         cr_assert_not(utf8_printable(bad[i]), "U+%04X", bad[i]);
@@ -263,5 +308,6 @@ Test(base, arena_strdup_ends_in_nul)
     char *s = arena_strdup(&arena, STR_LIT("abc"));
     cr_assert_str_eq(s, "abc");
     cr_assert_str_eq(arena_strdup(&arena, (struct str){NULL, 0}), "");
+    cr_assert_null(arena_strdup(&arena, (struct str){"", SIZE_MAX}));
     arena_free(&arena);
 }

@@ -1,5 +1,6 @@
 // Tests reading valid GGUF files: every type of value, every reader function, mapped and copied data, split files, and
 // speed.
+#include "gguf/mapped.h"
 #include "tests/gguf_recipe.h"
 
 #include <criterion/criterion.h>
@@ -145,6 +146,114 @@ Test(gguf, a_value_of_the_wrong_type_names_key_place_and_types)
     REFUSED(gguf_get_str(g, "strings", &s, &err), "strings", "is an array of string, wanted a string");
     REFUSED(gguf_get_array(g, "floats", GGUF_I32, &a, &err), "floats", "is an array of f32, wanted an array of i32");
     REFUSED(gguf_get_array(g, "u32", GGUF_U32, &a, &err), "u32", "has type u32, wanted an array of u32");
+    REFUSED(gguf_get_array(g, "words", GGUF_U8, &a, &err), "words", "is an array of u32, wanted an array of u8");
+    gguf_close(g);
+}
+
+Test(gguf, of_a_long_key_a_message_has_the_beginning)
+{
+    struct blob b = {0};
+    char key[201];
+    memset(key, 'k', 200);
+    key[200] = '\0';
+    blob_put_recipe(&b, "header:3,0,1");
+    blob_put_str(&b, key, 200);
+    blob_put_recipe(&b, "type:u8 u8:1");
+    struct gguf *g;
+    struct error err;
+    bool v;
+    cr_assert_eq(gguf_open_bytes(&g, b.data, b.size, 0, &err), 0, "%s", err.text);
+    cr_assert_eq(gguf_get_bool(g, key, &v, &err), -1);
+    char want[256];
+    snprintf(want, sizeof want, ": byte 24: key '%.128s': has type u8, wanted a bool", key);
+    cr_assert_not_null(strstr(err.text, want), "%s", err.text);
+    gguf_close(g);
+    blob_free(&b);
+}
+
+Test(gguf, a_type_that_does_not_exist_has_no_name_and_no_bytes)
+{
+    cr_assert_str_eq(gguf_type_name(GGUF_TYPE_COUNT), "unknown");
+    cr_assert_eq(gguf_type_bytes(GGUF_TYPE_COUNT), 0u);
+    cr_assert_str_eq(gguf_type_name(GGUF_F64), "f64");
+    cr_assert_eq(gguf_type_bytes(GGUF_F64), 8u);
+}
+
+Test(gguf, the_greatest_integer_is_in_range)
+{
+    struct gguf *g = open_recipe("header:3,0,2 kv:most,u64,9223372036854775807 kv:more,u64,9223372036854775808", 0);
+    int64_t v;
+    uint32_t u;
+    struct error err;
+    cr_assert_eq(gguf_get_i64(g, "most", &v, &err), 1);
+    cr_assert_eq(v, INT64_MAX);
+    cr_assert_eq(gguf_get_i64(g, "more", &v, &err), -1);
+    cr_assert_eq(gguf_get_u32(g, "most", &u, &err), -1);
+    cr_assert_not_null(strstr(err.text, "key 'most': 9223372036854775807 is out of range, wanted 0 to 4294967295"),
+                       "%s", err.text);
+    gguf_close(g);
+}
+
+// What callers say about a value that they find invalid.
+Test(gguf, a_caller_s_error_names_file_and_place)
+{
+    struct gguf *g = open_recipe("header:3,0,1 kv:k,u8,1", 0);
+    struct error err;
+    char want[64];
+    cr_assert_eq(gguf_fail(g, 0, gguf_find(g, "k")->offset, &err, "%d is %s", 7, "odd"), -1);
+    cr_assert_eq(err.code, E_MODEL);
+    cr_assert_eq(err.offset, 24u);
+    snprintf(want, sizeof want, "%s: byte 24: 7 is odd", gguf_path(g, 0));
+    cr_assert_str_eq(err.text, want);
+    cr_assert_eq(gguf_fail(g, 0, ERR_NO_OFFSET, &err, "no place"), -1);
+    cr_assert_eq(err.offset, ERR_NO_OFFSET);
+    snprintf(want, sizeof want, "%s: no place", gguf_path(g, 0));
+    cr_assert_str_eq(err.text, want);
+    gguf_close(g);
+}
+
+// ---- Keys that a user sets ----
+
+// Each type of value replaces a key of the file and is added as a new one.
+static void set_key(struct gguf *g, struct gguf_override o, const char *key)
+{
+    struct error err;
+    o.key = key;
+    cr_assert_eq(gguf_set(g, &o, &err), 0, "%s", err.text);
+    const struct gguf_kv *kv = gguf_find(g, key);
+    cr_assert(kv && str_equal_z(kv->key, key) && kv->type == o.type && kv->count == 1);
+    cr_assert_eq(kv->offset, ERR_NO_OFFSET);
+}
+
+Test(gguf, a_key_that_is_set_replaces_the_file_s_or_is_added)
+{
+    struct gguf *g = open_recipe("header:3,0,4 kv:n,u8,1 kv:x,f32,1 kv:b,bool,0 key:s type:string str:old", 0);
+    const struct gguf_override set[] = {{.type = GGUF_I64, .integer = -3},
+                                        {.type = GGUF_F64, .real = 0.25},
+                                        {.type = GGUF_BOOL, .boolean = true},
+                                        {.type = GGUF_STRING, .string = "new"}};
+    static const char *const old[] = {"n", "x", "b", "s"}, *const added[] = {"a.n", "z.x", "b.b", "s.s"};
+    for (size_t i = 0; i < COUNT_OF(set); i++) {
+        set_key(g, set[i], old[i]);
+        cr_assert_eq(gguf_n_kv(g), 4 + i);
+        set_key(g, set[i], added[i]);
+        cr_assert_eq(gguf_n_kv(g), 5 + i);
+    }
+    const char *const *names[] = {old, added};
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        int64_t n;
+        float x;
+        bool b;
+        struct str s;
+        cr_assert(gguf_get_i64(g, names[i][0], &n, NULL) == 1 && n == -3);
+        cr_assert(gguf_get_f32(g, names[i][1], &x, NULL) == 1 && x == 0.25f);
+        cr_assert(gguf_get_bool(g, names[i][2], &b, NULL) == 1 && b);
+        cr_assert(gguf_get_str(g, names[i][3], &s, NULL) == 1 && str_equal_z(s, "new"));
+    }
+    cr_assert(str_equal_z(gguf_kv_at(g, 0)->key, "n"), "a replaced key keeps its place");
+    set_key(g, (struct gguf_override){.type = GGUF_BOOL, .boolean = false}, "b");
+    bool b;
+    cr_assert(gguf_get_bool(g, "b", &b, NULL) == 1 && !b);
     gguf_close(g);
 }
 
@@ -398,6 +507,24 @@ Test(gguf, a_split_model_opens_as_one, .init = make_split_dir, .fini = remove_sp
     }
 }
 
+// The number of all tensors may be left out of the first part, or out of all.
+Test(gguf, a_split_model_need_not_state_its_number_of_tensors, .init = make_split_dir, .fini = remove_split_dir)
+{
+    static const char *const second[] = {
+        "header:3,1,2 kv:split.no,u16,1 kv:split.count,u16,2 tensor:b,0,0,1 align:32 f32:2",
+        "header:3,1,3 kv:split.no,u16,1 kv:split.count,u16,2 "
+        "kv:split.tensors.count,i32,9 tensor:b,0,0,1 align:32 f32:2"};
+    put_file("m-00001-of-00002.gguf",
+             "header:3,1,2 kv:split.no,u16,0 kv:split.count,u16,2 tensor:a,0,0,1 align:32 f32:1");
+    for (size_t i = 0; i < COUNT_OF(second); i++) {
+        put_file("m-00002-of-00002.gguf", second[i]);
+        struct gguf *g = open_file("m-00001-of-00002.gguf", 0);
+        cr_assert_eq(gguf_n_tensors(g), 2u);
+        cr_assert_eq(*(const float *)gguf_find_tensor(g, "b")->data, 2.0f);
+        gguf_close(g);
+    }
+}
+
 Test(gguf, a_split_model_opens_from_its_own_directory, .init = make_split_dir, .fini = remove_split_dir)
 {
     put_three_parts();
@@ -427,6 +554,54 @@ Test(gguf, a_merged_model_may_say_that_it_has_0_parts)
     struct gguf *g = open_recipe("header:3,0,3 kv:split.no,u16,0 kv:split.count,u16,0 kv:split.tensors.count,i32,9", 0);
     cr_assert_eq(gguf_n_shards(g), 1);
     gguf_close(g);
+}
+
+// ---- Mapped files by address ----
+
+Test(gguf, an_address_of_mapped_data_leads_to_its_file, .init = make_split_dir, .fini = remove_split_dir)
+{
+    put_three_parts();
+    struct gguf *g = open_file("m-00001-of-00003.gguf", 0);
+    const char *at[4];
+    for (size_t i = 0; i < 4; i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+        at[i] = t->data;
+        cr_assert_eq(mapped_find(at[i]), gguf_path(g, t->shard), "tensor %zu", i);
+    }
+    const char *page = (const char *)((uintptr_t)at[0] / 4096 * 4096);
+    cr_assert_eq(mapped_find(page + 4095), gguf_path(g, 0), "the whole page is the file's");
+    int here;
+    cr_assert_null(mapped_find(&here));
+    cr_assert_null(mapped_find(NULL));
+    gguf_close(g);
+    for (size_t i = 0; i < 4; i++)
+        cr_assert_null(mapped_find(at[i]), "tensor %zu", i);
+    g = open_file("m-00001-of-00003.gguf", GGUF_NO_MMAP);
+    cr_assert_null(mapped_find(gguf_tensor_at(g, 0)->data), "memory is no file");
+    gguf_close(g);
+}
+
+// 256 mappings are known. A later one is not, is no error, and is known if it comes when there is room again.
+Test(gguf, of_too_many_mappings_the_later_ones_are_not_known)
+{
+    enum { KNOWN = 256, PAGE = 65536 };
+    static char addresses[(KNOWN + 1) * PAGE];
+    static const char path[] = "a", later[] = "b";
+    char *last = addresses + KNOWN * PAGE;
+    for (int i = 0; i < KNOWN; i++)
+        mapped_add(addresses + i * PAGE, 1, path);
+    mapped_add(last, 1, later);
+    cr_assert_eq(mapped_find(addresses), path);
+    cr_assert_eq(mapped_find(last - PAGE), path);
+    cr_assert_null(mapped_find(last));
+    mapped_remove(last); // is not there
+    mapped_remove(NULL);
+    cr_assert_eq(mapped_find(last - PAGE), path);
+    mapped_remove(addresses + 7 * PAGE);
+    cr_assert_null(mapped_find(addresses + 7 * PAGE));
+    mapped_add(last, 1, later);
+    cr_assert_eq(mapped_find(last), later);
+    cr_assert_eq(mapped_find(addresses + 8 * PAGE), path);
 }
 
 // ---- Real files ----

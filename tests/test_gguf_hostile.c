@@ -61,6 +61,7 @@ static const struct refusal header_cases[] = {
 };
 
 #define ONE_KEY "header:3,0,1 "
+#define TEN "0123456789"
 static const struct refusal key_cases[] = {
     {"length 2^64-1", ONE_KEY "@ u64:-1 zero:20", "a key of 18446744073709551615 bytes is over the limit of 65535"},
     {"length 65536", ONE_KEY "@ u64:65536 zero:70000", "a key of 65536 bytes is over the limit of 65535"},
@@ -73,6 +74,9 @@ static const struct refusal key_cases[] = {
      "a key with the control character U+202E"},
     {"key not UTF-8", ONE_KEY "u64:2 raw:a @ raw:\\xFF type:u8 u8:1", "a key that is not UTF-8"},
     {"key cut in a character", ONE_KEY "u64:2 @ raw:\\xE2\\x80 type:u8 u8:1", "a key that is not UTF-8"},
+    {"a long key is shown in part",
+     ONE_KEY "key:" TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN "01234567" "9 @ u32:13 zero:8",
+     "key '" TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN "01234567': the value has the unknown type 13"},
     {"duplicate", "header:3,0,3 kv:a,u8,1 kv:b,u8,2 @ kv:a,f32,3", "key 'a': stands in the file twice"},
     {"duplicates not side by side", "header:3,0,4 kv:x,u8,1 kv:a,u8,2 kv:m,u8,3 @ kv:x,u8,1",
      "key 'x': stands in the file twice"},
@@ -319,6 +323,13 @@ static const struct split_case split_cases[] = {
     {"wrong total", PART(3, 0) COUNT_2 "@ kv:split.tensors.count,i32,3 tensor:a,0,0,4" DATA,
      PART(3, 1) COUNT_2 "kv:split.tensors.count,i32,3 tensor:b,0,0,4" DATA, FIRST,
      "key 'split.tensors.count': 3, but the parts hold 2 tensors", E_MODEL, false},
+    {"a total below 0", PART(3, 0) COUNT_2 "@ kv:split.tensors.count,i32,-1 tensor:a,0,0,4" DATA, GOOD_SECOND, FIRST,
+     "key 'split.tensors.count': -1 is no number of tensors", E_MODEL, false},
+    {"second part without the total", GOOD_FIRST, PART(2, 1) COUNT_2 "tensor:b,0,0,4" DATA, SECOND,
+     "key 'split.tensors.count' is missing", E_MODEL, true},
+    {"total of the second part of the wrong type", PART(2, 0) COUNT_2 "tensor:a,0,0,4" DATA,
+     PART(3, 1) COUNT_2 "@ kv:split.tensors.count,u32,2 tensor:b,0,0,4" DATA, SECOND,
+     "key 'split.tensors.count': has type u32, not i32", E_MODEL, false},
     {"a tensor in both parts", GOOD_FIRST, PART(3, 1) COUNT_2 TOTAL_2 "@ tensor:a,0,0,4" DATA, SECOND,
      "tensor 'a': stands in the model twice", E_MODEL, false},
 };
@@ -374,6 +385,50 @@ Test(gguf_hostile, a_further_part_names_the_first, .init = make_split_dir, .fini
     cr_assert_str_eq(err.text, want);
 }
 
+// The names of the other parts begin with the model's, which must not be empty.
+Test(gguf_hostile, a_part_that_is_named_by_its_number_alone_is_refused, .init = make_split_dir,
+     .fini = remove_split_dir)
+{
+    static const char *const paths[] = {"-00001-of-00002.gguf", "./-00001-of-00002.gguf"};
+    put_part(paths[0], GOOD_FIRST);
+    cr_assert_eq(chdir(split_dir), 0);
+    for (size_t i = 0; i < COUNT_OF(paths); i++) {
+        char want[ERR_TEXT];
+        struct gguf *g;
+        struct error err;
+        cr_expect_eq(gguf_open(&g, paths[i], 0, &err), -1);
+        snprintf(want, sizeof want,
+                 "%s: byte 46: this is part 1 of 2, but its name does not end in -00001-of-00002.gguf, so the others "
+                 "cannot be found",
+                 paths[i]);
+        cr_expect_str_eq(err.text, want, "%s", err.text);
+    }
+    unlink(paths[0]);
+    cr_assert_eq(chdir("/"), 0);
+}
+
+// Without a folder, and of a name too long for a message.
+Test(gguf_hostile, a_further_part_names_the_first_by_what_the_path_has, .init = make_split_dir,
+     .fini = remove_split_dir)
+{
+    char name[256], want[ERR_TEXT];
+    struct gguf *g;
+    struct error err;
+    put_part(SECOND, GOOD_SECOND);
+    cr_assert_eq(chdir(split_dir), 0);
+    cr_expect_eq(gguf_open(&g, SECOND, 0, &err), -1);
+    cr_expect_str_eq(err.text, SECOND ": byte 24: this is part 2 of 2; open the first, " FIRST);
+    memset(name, 'n', 200);
+    strcpy(name + 200, "-00002-of-00002.gguf");
+    cr_assert_eq(rename(SECOND, name), 0);
+    cr_expect_eq(gguf_open(&g, name, 0, &err), -1);
+    snprintf(want, sizeof want, "...%s: byte 24: this is part 2 of 2; open the first, %.160s-00001-of-00002.gguf",
+             name + 60, name);
+    cr_expect_str_eq(err.text, want, "%s", err.text);
+    unlink(name);
+    cr_assert_eq(chdir("/"), 0);
+}
+
 // ---- What is no file ----
 
 Test(gguf_hostile, only_regular_files_are_opened)
@@ -408,14 +463,20 @@ Test(gguf_hostile, a_pipe_is_refused_without_waiting_for_a_writer, .timeout = 5)
 
 Test(gguf_hostile, a_long_path_leaves_room_for_the_message)
 {
-    char path[2000] = "/nonexistent/";
-    while (strlen(path) < 1800)
-        strcat(path, "\xE6\x97\xA5/");
-    struct gguf *g;
-    struct error err;
-    cr_assert_eq(gguf_open(&g, path, 0, &err), -1);
-    cr_assert(utf8_valid(str_from(err.text)));
-    cr_assert_not_null(strstr(err.text, ": cannot open: No such file or directory"));
+    for (int shift = 0; shift < 4; shift++) { // the cut falls on each byte of a character
+        char path[2000] = "/nonexistent/", want[ERR_TEXT];
+        while (strlen(path) < 1800)
+            strcat(path, "\xE6\x97\xA5/");
+        strcat(path, &"xxx"[shift]);
+        struct gguf *g;
+        struct error err;
+        cr_assert_eq(gguf_open(&g, path, 0, &err), -1);
+        const char *tail = path + strlen(path) - 160;
+        while ((*tail & 0xC0) == 0x80)
+            tail++;
+        snprintf(want, sizeof want, "...%s: cannot open: No such file or directory", tail);
+        cr_expect_str_eq(err.text, want, "%s", err.text);
+    }
 }
 
 // ---- Sweeps ----
@@ -651,20 +712,40 @@ Test(gguf_hostile, long_keys_that_differ_at_their_end_are_quick)
     blob_free(&b);
 }
 
-// A file of many gigabytes is no excuse: room for strings is taken only within the limit of all metadata.
+// A file of many gigabytes is no excuse: room is taken only within the limit of all metadata.
 Test(gguf_hostile, a_sparse_file_cannot_ask_for_gigabytes)
 {
-    struct blob b = {0};
-    blob_put_recipe(&b, "header:3,0,1 key:tokens type:array type:string @ u64:500000000");
-    char path[32], want[128];
-    int fd = memory_file(b.data, b.size, path);
-    cr_assert_eq(ftruncate(fd, 5ll << 30), 0);
-    struct gguf *g;
-    struct error err;
-    cr_assert_eq(gguf_open(&g, path, 0, &err), -1);
-    close(fd);
-    snprintf(want, sizeof want, "%s: byte %llu: key 'tokens': the metadata is over the limit of 134217728 bytes", path,
-             (unsigned long long)b.mark);
-    cr_assert_str_eq(err.text, want);
-    blob_free(&b);
+    static const struct {
+        const char *before; // of the hole
+        size_t hole;        // bytes of zero, of which the file system stores none
+        const char *behind; // with the mark
+        const char *what;   // stands before the message
+    } cases[] = {
+        {"header:3,0,1 key:tokens type:array type:string", 0, "@ u64:500000000", "key 'tokens': "},
+        {"header:3,0,1 key:scores type:array type:f32", 0, "@ u64:500000000", "key 'scores': "},
+        {"header:3,0,2 key:a type:array type:u8 u64:67108864", 67108864, "key:s type:string @ u64:67108864",
+         "key 's': "},
+        // The array ends at the limit, after 49 bytes before it.
+        {"header:3,0,2 key:a type:array type:u8 u64:134217679", 134217679, "@ u64:1", ""},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct blob before = {0}, behind = {0};
+        blob_put_recipe(&before, cases[i].before);
+        blob_put_recipe(&behind, cases[i].behind);
+        char path[32], want[128];
+        int fd = memory_file(before.data, before.size, path);
+        const uint64_t at = before.size + cases[i].hole;
+        cr_assert_eq(pwrite(fd, behind.data, behind.size, (off_t)at), (ssize_t)behind.size);
+        cr_assert_eq(ftruncate(fd, 5ll << 30), 0);
+        struct gguf *g;
+        struct error err;
+        cr_assert_eq(gguf_open(&g, path, 0, &err), -1);
+        close(fd);
+        snprintf(want, sizeof want, "%s: byte %llu: %sthe metadata is over the limit of 134217728 bytes", path,
+                 (unsigned long long)(at + behind.mark), cases[i].what);
+        cr_expect_str_eq(err.text, want, "case %zu: %s", i, err.text);
+        cr_expect_eq(err.offset, at + behind.mark);
+        blob_free(&before);
+        blob_free(&behind);
+    }
 }

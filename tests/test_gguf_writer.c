@@ -1,5 +1,7 @@
-// Tests the GGUF writer: written files read back the same, and a refused one leaves no file behind.
+// Tests the GGUF writer: written files read back the same, and a refused one leaves no file behind. Temporary files, too.
+#include "gguf/temporary.h"
 #include "gguf/writer.h"
+#include "tests/gguf_recipe.h"
 
 #include <criterion/criterion.h>
 #include <dirent.h>
@@ -206,9 +208,11 @@ Test(gguf_writer, one_piece_may_span_tensors)
     const int64_t ne = 3;
     cr_assert_eq(gguf_write_tensor_info(w, "a", DT_I8, 1, &ne, &err), 0);
     cr_assert_eq(gguf_write_tensor_info(w, "b", DT_I8, 1, &ne, &err), 0);
-    cr_assert_eq(gguf_write_data(w, "xyzXYZ", 6, &err), 0);
+    cr_assert_eq(gguf_write_data(w, "xy", 2, &err), 0);
+    cr_assert_eq(gguf_write_data(w, "zXYZ", 4, &err), 0);
     cr_assert_eq(gguf_writer_close(w, &err), 0, "%s", err.text);
     struct gguf *g = reopen();
+    cr_assert_eq(memcmp(gguf_find_tensor(g, "a")->data, "xyz", 3), 0);
     cr_assert_eq(memcmp(gguf_find_tensor(g, "b")->data, "XYZ", 3), 0);
     gguf_close(g);
 }
@@ -246,6 +250,80 @@ Test(gguf_writer, a_key_that_could_not_be_read_is_refused)
     w = open_writer();
     gguf_write_f32(w, "general.alignment", 32);
     expect_refused(w, E_USAGE, "general.alignment must be a power of two up to 65536, of type u32");
+    w = open_writer();
+    gguf_write_u32(w, "general.alignment", 131072);
+    expect_refused(w, E_USAGE, "general.alignment must be a power of two up to 65536, of type u32");
+    w = open_writer();
+    gguf_write_u32(w, "general.alignment", 0);
+    expect_refused(w, E_USAGE, "general.alignment must be a power of two up to 65536, of type u32");
+    w = open_writer();
+    gguf_write_str(w, "general.alignment", STR_LIT("32"));
+    expect_refused(w, E_USAGE, "general.alignment must be of type u32");
+    w = open_writer();
+    gguf_write_u32(w, "a\xFF", 1);
+    expect_refused(w, E_USAGE, "'a\\xFF' is no valid key");
+    w = open_writer();
+    gguf_write_array(w, "k", GGUF_U64, "", SIZE_MAX / 4);
+    expect_refused(w, E_USAGE, "key 'k': no array of 4611686018427387903 u64");
+}
+
+// Of each refusal that names a key, or a tensor.
+Test(gguf_writer, of_a_long_name_a_message_has_the_beginning)
+{
+    char key[201], want[256];
+    memset(key, 'k', 200);
+    key[200] = '\0';
+    struct gguf_writer *w = open_writer();
+    gguf_write_array(w, key, GGUF_ARRAY, "", 0);
+    snprintf(want, sizeof want, "key '%.128s': no array of 0 array", key);
+    expect_refused(w, E_USAGE, want);
+    w = open_writer();
+    gguf_write_u32(w, key, 1);
+    gguf_write_u32(w, key, 1);
+    snprintf(want, sizeof want, "key '%.128s' was written twice", key);
+    expect_refused(w, E_USAGE, want);
+    w = open_writer();
+    const int64_t ne = 1;
+    gguf_write_tensor_info(w, key, DT_I8, 1, &ne, NULL);
+    snprintf(want, sizeof want, "'%.128s' is no valid tensor name", key);
+    expect_refused(w, E_USAGE, want);
+    w = open_writer();
+    gguf_write_tensor_info(w, "t", DT_I8, 1, &ne, NULL);
+    cr_assert_eq(gguf_write_data(w, "1", 1, NULL), 0);
+    gguf_write_u32(w, key, 1);
+    snprintf(want, sizeof want, "key '%.128s' comes after the first data", key);
+    expect_refused(w, E_USAGE, want);
+    w = open_writer();
+    key[199] = '\n';
+    gguf_write_u32(w, key, 1);
+    snprintf(want, sizeof want, "'%.128s' is no valid key", key);
+    expect_refused(w, E_USAGE, want);
+}
+
+// What the reader takes of one file, and one more.
+Test(gguf_writer, more_than_a_reader_takes_is_refused)
+{
+    char name[32];
+    struct gguf_writer *w = open_writer();
+    for (int i = 0; i <= 65536; i++) {
+        snprintf(name, sizeof name, "%d", i);
+        gguf_write_u32(w, name, 0);
+    }
+    expect_refused(w, E_USAGE, "more than 65536 keys");
+    w = open_writer();
+    const int64_t ne = 1;
+    for (int i = 0; i <= 262144; i++) {
+        snprintf(name, sizeof name, "%d", i);
+        struct error err;
+        cr_assert_eq(gguf_write_tensor_info(w, name, DT_I8, 1, &ne, &err), i < 262144 ? 0 : -1);
+    }
+    expect_refused(w, E_USAGE, "more than 262144 tensors");
+    w = open_writer();
+    gguf_write_array(w, "k", GGUF_U8, "", 134217728); // so much is never read
+    expect_refused(w, E_USAGE, "the metadata is over the limit of 134217728 bytes");
+    w = open_writer();
+    gguf_write_str(w, "k", (struct str){"", SIZE_MAX});
+    expect_refused(w, E_USAGE, "the metadata is over the limit of 134217728 bytes");
 }
 
 Test(gguf_writer, a_tensor_that_could_not_be_read_is_refused)
@@ -259,6 +337,9 @@ Test(gguf_writer, a_tensor_that_could_not_be_read_is_refused)
     } cases[] = {
         {"", DT_F32, 1, {1}, "'' is no valid tensor name"},
         {"0123456789012345678901234567890123456789012345678901234567890123", DT_F32, 1, {1}, "is no valid tensor name"},
+        {"t\xFF", DT_F32, 1, {1}, "'t\\xFF' is no valid tensor name"},
+        {"t\x7F", DT_F32, 1, {1}, "'t\\x7F' is no valid tensor name"},
+        {"t", DT_COUNT, 1, {1}, "tensor 't' has a shape that cannot be written"},
         {"t", DT_F32, 0, {1}, "tensor 't' has a shape that cannot be written"},
         {"t", DT_F32, 5, {1}, "tensor 't' has a shape that cannot be written"},
         {"t", DT_F32, 2, {1, 0}, "tensor 't' has a shape that cannot be written"},
@@ -280,6 +361,11 @@ Test(gguf_writer, a_tensor_that_could_not_be_read_is_refused)
     gguf_write_tensor_info(w, "t", DT_I8, 1, &ne, NULL);
     gguf_write_tensor_info(w, "t", DT_I8, 1, &ne, NULL);
     expect_refused(w, E_USAGE, "tensor 't' was written twice");
+    w = open_writer();
+    const int64_t huge[2] = {INT64_MAX - 65536, INT64_MAX}; // their sum overflows even 64 bits without a sign
+    cr_assert_eq(gguf_write_tensor_info(w, "t", DT_I8, 1, &huge[0], NULL), 0);
+    cr_assert_eq(gguf_write_tensor_info(w, "u", DT_I8, 1, &huge[1], NULL), -1);
+    expect_refused(w, E_USAGE, "tensor 'u' makes the file too large");
 }
 
 Test(gguf_writer, too_little_or_too_much_data_is_refused)
@@ -317,7 +403,51 @@ Test(gguf_writer, the_first_error_is_the_one_reported)
     expect_refused(w, E_USAGE, "no valid key");
 }
 
+// ---- Files that are open already ----
+
+Test(gguf_writer, an_open_file_is_written_and_left_to_the_caller)
+{
+    struct gguf_writer *w;
+    struct error err;
+    char open_path[32];
+    const int64_t ne = 3;
+    int fd = memory_file("", 0, open_path);
+    cr_assert_eq(gguf_writer_open_fd(&w, fd, "a file", &err), 0, "%s", err.text);
+    gguf_write_u32(w, "k", 5);
+    cr_assert_eq(gguf_write_tensor_info(w, "t", DT_I8, 1, &ne, &err), 0);
+    cr_assert_eq(gguf_write_data(w, "xyz", 3, &err), 0);
+    cr_assert_eq(gguf_writer_close(w, &err), 0, "%s", err.text);
+    struct gguf *g;
+    cr_assert_eq(gguf_open(&g, open_path, 0, &err), 0, "%s", err.text); // the descriptor is still open
+    cr_assert_eq(memcmp(gguf_find_tensor(g, "t")->data, "xyz", 3), 0);
+    gguf_close(g);
+    close(fd);
+    cr_assert_eq(gguf_writer_open_fd(&w, fd, "a file", &err), -1);
+    cr_assert_eq(err.code, E_IO);
+    cr_assert_str_eq(err.text, "a file: Bad file descriptor");
+    cr_assert_null(w);
+    fd = memory_file("", 0, open_path);
+    cr_assert_eq(gguf_writer_open_fd(&w, fd, "a file", &err), 0);
+    gguf_write_u32(w, "", 1);
+    cr_assert_eq(gguf_writer_close(w, &err), -1);
+    cr_assert_str_eq(err.text, "a file: '' is no valid key");
+    cr_assert_eq(close(fd), 0);
+    cr_assert_eq(count_files(), 0);
+}
+
 // ---- The file under its name ----
+
+Test(gguf_writer, a_name_without_a_folder_is_one_of_this_folder)
+{
+    struct gguf_writer *w;
+    struct error err;
+    cr_assert_eq(chdir(dir), 0);
+    cr_assert_eq(gguf_writer_open(&w, "out.gguf", &err), 0, "%s", err.text);
+    cr_assert_eq(gguf_writer_close(w, &err), 0, "%s", err.text);
+    cr_assert_eq(count_files(), 1);
+    gguf_close(reopen());
+    cr_assert_eq(chdir("/"), 0);
+}
 
 Test(gguf_writer, the_name_is_taken_only_at_the_end)
 {
@@ -335,9 +465,11 @@ Test(gguf_writer, the_name_is_taken_only_at_the_end)
     cr_assert_eq(count_files(), 1);
     gguf_writer_abort(NULL);
 
+    umask(027);
     w = open_writer();
     cr_assert_eq(gguf_writer_close(w, &err), 0);
     cr_assert(stat(path, &st) == 0 && st.st_size == 24);
+    cr_assert_eq(st.st_mode & 0777, 0640u, "the mode of any new file");
     cr_assert_eq(count_files(), 1);
 }
 
@@ -359,9 +491,12 @@ Test(gguf_writer, a_directory_that_is_not_there_is_an_io_error)
 {
     struct gguf_writer *w;
     struct error err;
-    cr_assert_eq(gguf_writer_open(&w, "/nonexistent/x.gguf", &err), -1);
+    char none[128], want[ERR_TEXT];
+    snprintf(none, sizeof none, "%s/none/x.gguf", dir);
+    snprintf(want, sizeof want, "%s: cannot create: No such file or directory", none);
+    cr_assert_eq(gguf_writer_open(&w, none, &err), -1);
     cr_assert_eq(err.code, E_IO);
-    cr_assert_str_eq(err.text, "/nonexistent/x.gguf: cannot create: No such file or directory");
+    cr_assert_str_eq(err.text, want);
     cr_assert_null(w);
 }
 
@@ -393,4 +528,59 @@ Test(gguf_writer, a_full_disk_leaves_nothing_behind)
     cr_assert_not_null(strstr(err.text, "out.gguf: cannot write: File too large"), "%s", err.text);
     cr_assert_eq(gguf_write_data(w, zeros, 1, &err), -1, "the error stays");
     expect_refused(w, E_IO, "cannot write: File too large");
+}
+
+// ---- Temporary files ----
+
+static bool is_there(const char *name)
+{
+    return access(name, F_OK) == 0;
+}
+
+Test(gguf_writer, temporary_files_are_there_until_they_are_renamed_or_removed)
+{
+    char kept[sizeof path + TEMPORARY_SUFFIX], removed[sizeof path + TEMPORARY_SUFFIX];
+    struct stat st;
+    umask(027);
+    int fd = temporary_create(path, kept, 0666);
+    cr_assert(fd >= 0 && fstat(fd, &st) == 0);
+    cr_assert_eq(st.st_mode & 0777, 0640u);
+    cr_assert_eq(strncmp(kept, path, strlen(path)), 0);
+    cr_assert_str_eq(kept + strlen(kept) - 4, ".tmp");
+    close(fd);
+    close(temporary_create(path, removed, 0600));
+    cr_assert_str_neq(kept, removed);
+    char none[128];
+    snprintf(none, sizeof none, "%s/none/x", dir);
+    cr_assert_eq(temporary_rename(kept, none), -1);
+    cr_assert_eq(errno, ENOENT);
+    cr_assert(is_there(kept), "is temporary still");
+    cr_assert_eq(temporary_rename(kept, path), 0);
+    temporary_remove(removed);
+    cr_assert_eq(count_files(), 1);
+    temporary_remove_all(); // of none
+    cr_assert(is_there(path), "is none any more");
+}
+
+// As many as are known, and one more. All vanish at once, and then there is room again.
+Test(gguf_writer, all_temporary_files_are_removed_at_once)
+{
+    enum { KNOWN = 256 };
+    static char names[KNOWN + 1][sizeof path + TEMPORARY_SUFFIX];
+    for (int i = 0; i < KNOWN; i++) {
+        int fd = temporary_create(path, names[i], 0600);
+        cr_assert_geq(fd, 0);
+        close(fd);
+    }
+    cr_assert_eq(temporary_create(path, names[KNOWN], 0600), -1);
+    cr_assert_eq(errno, EMFILE);
+    cr_assert_eq(count_files(), KNOWN);
+    temporary_remove(names[KNOWN]); // neither there nor known: the others stay
+    cr_assert_eq(count_files(), KNOWN);
+    temporary_remove_all();
+    cr_assert_eq(count_files(), 0);
+    int fd = temporary_create(path, names[0], 0600);
+    cr_assert_geq(fd, 0);
+    close(fd);
+    temporary_remove(names[0]);
 }

@@ -1,5 +1,7 @@
-// Tests tokenizers of each kind on made-up vocabularies: against the naive algorithm, for the way back to the text, on
-// many threads, and on texts that make a quadratic algorithm slow. test_tokenizer_golden.c tests real vocabularies.
+// Tests tokenizers of BPE and SentencePiece on made-up vocabularies: against the naive algorithm, for the way back to the
+// text, on many threads, and on texts that make a quadratic algorithm slow. test_tokenizer_golden.c tests real
+// vocabularies.
+#include "engine/text/token_map.h"
 #include "tests/token_expect.h"
 #include "tests/stopwatch.h"
 
@@ -196,6 +198,80 @@ Test(bpe, a_word_met_again_has_the_tokens_it_had)
     free(v);
 }
 
+// Word i of `len` bytes: a space and letters.
+static void make_word(uint32_t i, size_t len, char *word)
+{
+    memset(word, 'a', len);
+    word[0] = ' ';
+    for (int k = 1; k <= 5; k++, i /= 32)
+        word[k] = "abcdefghijklmnopqrstuvwxyzABCDEF"[i % 32];
+}
+
+// Finds two words with one tag (32 bits of the hash) and one place in a table of 64: of some 700,000 words two have both.
+static void find_collision(size_t len, char *a, char *b)
+{
+    enum { SEEN = 1 << 20, TRIES = 1 << 25 };
+    struct seen {
+        uint64_t key;
+        uint32_t i;
+    } *seen = calloc(SEEN, sizeof *seen);
+    cr_assert_not_null(seen);
+    for (uint32_t i = 1; i < TRIES; i++) {
+        make_word(i, len, a);
+        uint64_t hash = token_hash(a, len, token_hash_seed()), key = hash >> 32 << 6 | (hash & 63);
+        struct seen *s = &seen[key % SEEN];
+        if (s->i > 0 && s->key == key) {
+            make_word(s->i, len, b);
+            free(seen);
+            return;
+        }
+        *s = (struct seen){key, i};
+    }
+    cr_assert_fail("no collision among %d words", TRIES);
+}
+
+// A table of tokens knows the first word alone.
+static void find_in_map(char *known, const char *other, size_t len)
+{
+    struct spellings s = {known, (uint32_t[]){0, (uint32_t)len}, 1};
+    struct token_map map;
+    struct arena arena = {0};
+    cr_assert_eq(token_map_new(&map, &s, &arena, NULL), 0);
+    cr_assert_eq(token_map_add(&map, 0), -1);
+    cr_expect_eq(token_map_find(&map, known, len), 0);
+    cr_expect_eq(token_map_find(&map, other, len), -1, "'%.*s' is not '%.*s'", (int)len, other, (int)len, known);
+    arena_free(&arena);
+}
+
+Test(bpe, words_of_equal_hash_are_told_apart)
+{
+    static const size_t lengths[] = {6, 8, 12};
+    uint64_t seed = 15;
+    struct byte_level *v = malloc(sizeof *v);
+    make_byte_level(v, 200, 4, &seed);
+    struct tokenizer *t = load_byte_level(v, "gpt-2", "general.name str test");
+    for (size_t k = 0; k < COUNT_OF(lengths); k++) {
+        char words[2][12], text[512];
+        struct token_list all = {0}, one = {0};
+        struct error err = {0};
+        size_t len = 0;
+        find_collision(lengths[k], words[0], words[1]);
+        find_in_map(words[0], words[1], lengths[k]);
+        for (int i = 0; len < 300; i++) { // long enough for a cache, which has 64 places
+            memcpy(text + len, words[i % 2], lengths[k]);
+            len += lengths[k];
+            cr_assert_eq(tokenizer_encode(t, (struct str){words[i % 2], lengths[k]}, 0, &one, &err), 0);
+        }
+        cr_assert_eq(tokenizer_encode(t, (struct str){text, len}, 0, &all, &err), 0);
+        cr_expect(all.n == one.n && memcmp(all.ids, one.ids, all.n * sizeof *all.ids) == 0, "'%.*s' and '%.*s'",
+                  (int)lengths[k], words[0], (int)lengths[k], words[1]);
+        token_list_free(&all);
+        token_list_free(&one);
+    }
+    tokenizer_free(t);
+    free(v);
+}
+
 static const char letters_recipe[] = "model str gpt2\npre str %s\ntokens strs a b c ab bc abc <x> \\xC4\\xA0\n"
                                      "token_type i32s 1 1 1 1 1 1 3 1\nmerges strs b\\sc a\\sb";
 
@@ -226,6 +302,19 @@ Test(bpe, control_tokens_are_not_made_of_text)
     expect_ids(t, "<>", 0, "0 1");
     expect_ids(t, "<>", TOKENIZE_SPECIAL, "2");
     tokenizer_free(t);
+    // nor is one of a single byte, in any kind of spelling
+    static const char *const models[] = {"gpt2\npre str gpt-2", "gpt2\npre str llama-bpe", "gemma4"};
+    for (size_t i = 0; i < COUNT_OF(models); i++) {
+        char recipe[200];
+        snprintf(recipe, sizeof recipe,
+                 "model str %s\ntokens strs a < b <unk>\ntoken_type i32s 1 3 1 2\nmerges strs\n"
+                 "bos_token_id u32 1\nunknown_token_id u32 3",
+                 models[i]);
+        t = vocab_from(recipe);
+        expect_ids(t, "a<b", 0, "0 3 2");
+        expect_ids(t, "a<b", TOKENIZE_SPECIAL, "0 1 2");
+        tokenizer_free(t);
+    }
 }
 
 Test(bpe, a_byte_that_has_no_token_is_unknown_or_an_error)
@@ -235,6 +324,35 @@ Test(bpe, a_byte_that_has_no_token_is_unknown_or_an_error)
     tokenizer_free(t);
     t = vocab_from("model str gpt2\npre str gpt-2\ntokens strs a b <unk>\nmerges strs\nunknown_token_id u32 2");
     expect_ids(t, "axb", 0, "0 2 1");
+    tokenizer_free(t);
+}
+
+Test(bpe, of_equal_merges_the_first_counts)
+{
+    struct tokenizer *t =
+        vocab_from("model str gpt2\npre str gpt-2\ntokens strs a b c ab bc\nmerges strs a\\sb b\\sc a\\sb");
+    expect_ids(t, "abc", 0, "3 2"); // by the last one it would be 0 4
+    tokenizer_free(t);
+}
+
+Test(bpe, merges_that_make_control_tokens_are_left_out)
+{
+    struct tokenizer *t = vocab_from("model str gpt2\npre str gpt-2\ntokens strs a b c ab bc <unk> u\n"
+                                     "token_type i32s 1 1 1 3 2 2 1\nmerges strs a\\sb b\\sc");
+    expect_ids(t, "abc", 0, "0 1 2");
+    tokenizer_free(t);
+}
+
+// More than 64 bytes, which are spelled on the heap.
+Test(bpe, a_long_word_that_is_a_token_is_taken_as_a_whole)
+{
+    char word[101], recipe[400];
+    memset(word, 'a', 100);
+    word[100] = '\0';
+    snprintf(recipe, sizeof recipe, "model str gpt2\npre str llama-bpe\ntokens strs a %s\nmerges strs", word);
+    struct tokenizer *t = vocab_from(recipe);
+    cr_expect_str_eq(ids_of(t, str_from(word), 0), "1");
+    cr_expect_str_eq(ids_of(t, (struct str){word, 3}, 0), "0 0 0");
     tokenizer_free(t);
 }
 
@@ -258,6 +376,9 @@ Test(bpe, kimi_files_without_merges_merge_what_makes_a_token)
     expect_ids(t, "abc", 0, "5"); // ab has the lowest id, then ab c makes abc
     expect_ids(t, "bcab", 0, "4 3");
     tokenizer_free(t);
+    t = vocab_from("model str gpt2\npre str kimi-k2\ntokens strs a b c ab abc\ntoken_type i32s 1 1 1 1 3");
+    expect_ids(t, "abc", 0, "3 2"); // a control token is not merged
+    tokenizer_free(t);
 }
 
 Test(bpe, escaped_kind_spells_spaces_and_bytes_as_sentencepiece_does)
@@ -272,8 +393,35 @@ Test(bpe, escaped_kind_spells_spaces_and_bytes_as_sentencepiece_does)
     expect_ids(t, "a\n\nb", 0, "3 7 4");       // a run of newlines that is a token
     expect_ids(t, "a\n\n\nb", 0, "3 0 0 0 4"); // and one that is not
     expect_ids(t, "a", TOKENIZE_BOS, "3 3");
+    expect_ids(t, "a\xFF", 0, "error: the vocabulary cannot spell the byte 0xFF and has no unknown token");
     expect_text(t, STR_LIT("ab  \n a\xC3\xA9"), 0, STR_LIT("ab  \n a\xC3\xA9"));
     tokenizer_free(t);
+}
+
+// No buffer is as long as the text, so its length is checked before anything is read.
+Test(bpe, a_text_longer_than_memory_is_refused)
+{
+    struct tokenizer *t = letters_vocab("gpt-2");
+    struct token_list ids = {0};
+    struct error err = {0};
+    cr_expect_eq(tokenizer_encode(t, (struct str){"a", SIZE_MAX}, 0, &ids, &err), -1);
+    cr_expect_eq(err.code, E_MEMORY);
+    cr_expect_str_eq(err.text, "a text of 18446744073709551615 bytes is too long");
+    tokenizer_free(t);
+}
+
+Test(lists, of_more_tokens_than_can_be_are_refused)
+{
+    struct token_list ids = {0};
+    struct error err = {0};
+    cr_assert_eq(token_list_push(&ids, 5, &err), 0);
+    cr_expect_eq(token_list_reserve(&ids, SIZE_MAX, &err), -1); // the number overflows
+    cr_expect_str_eq(err.text, "too many tokens");
+    cr_expect_eq(token_list_reserve(&ids, SIZE_MAX / 4, &err), -1); // the bytes do
+    cr_expect_eq(err.code, E_MEMORY);
+    cr_expect_str_eq(err.text, "too many tokens");
+    cr_expect(ids.n == 1 && ids.ids[0] == 5);
+    token_list_free(&ids);
 }
 
 // --- SentencePiece ---
@@ -294,6 +442,62 @@ Test(spm, unknown_characters_are_bytes_then_unknown)
     expect_ids(t, "!\n", 0, "10 3 4");
     expect_ids(t, "\xC3\xA9", 0, "10 0 0");
     expect_ids(t, "\xFF", 0, "10 0");
+    tokenizer_free(t);
+}
+
+Test(spm, scores_may_be_integers)
+{
+    struct tokenizer *t = vocab_from("model str llama\ntokens strs <unk> <s> </s> a b ab ba\n"
+                                     "scores i32s 0 0 0 -9 -9 -2 -1\nadd_space_prefix bool 0");
+    expect_ids(t, "aba", 0, "3 6");
+    tokenizer_free(t);
+}
+
+// Without tokens such as <0xC3>, or beside them.
+Test(spm, bytes_may_be_spelled_as_themselves)
+{
+    struct tokenizer *t =
+        vocab_from("model str llama\ntokens strs <unk> <s> </s> a \\xC3 \\xA9 <0xC3> \\xAA\n"
+                   "token_type i32s 2 3 3 1 1 1 6 1\nscores f32s 0 0 0 0 0 0 0 0\nadd_space_prefix bool 0");
+    expect_ids(t, "\xC3\xA9", 0, "6 5");
+    expect_ids(t, "a\xC3\xAA\xC3\xAB", 0, "3 6 7 6 0");
+    tokenizer_free(t);
+    t = vocab_from("model str gemma4\ntokens strs a <unk> \\xC3 \\xA9\ntoken_type i32s 1 2 1 1\nmerges strs\n"
+                   "bos_token_id u32 0\nunknown_token_id u32 1");
+    expect_ids(t, "a\xC3\xA9\xFF", 0, "0 2 3 1");
+    tokenizer_free(t);
+}
+
+Test(spm, a_character_that_spells_a_control_token_is_unknown)
+{
+    struct tokenizer *t = vocab_from("model str llama\ntokens strs <unk> <s> </s> a b\ntoken_type i32s 2 3 3 1 3\n"
+                                     "scores f32s 0 0 0 0 0\nadd_space_prefix bool 0");
+    expect_ids(t, "ab", 0, "3 0");
+    tokenizer_free(t);
+}
+
+// Spaces without a token are three bytes each: a word of 60,000 has more tokens than the cache of words can count. Longer
+// words are not cached either.
+Test(spm, words_too_long_for_the_cache_have_the_tokens_of_short_ones)
+{
+    enum { LONG = 70000 };
+    struct tokenizer *t =
+        vocab_from("model str llama\ntokens strs <unk> <s> </s> a <0xE2> <0x96> <0x81>\n"
+                   "token_type i32s 2 3 3 1 6 6 6\nscores f32s 0 0 0 0 0 0 0\nadd_space_prefix bool 0");
+    static char text[2 * LONG + 2];
+    for (size_t n = 30000; n <= LONG; n += LONG - 30000) {
+        struct token_list ids = {0};
+        struct error err = {0};
+        memset(text, ' ', sizeof text);
+        text[n] = text[2 * n + 1] = 'a';
+        cr_assert_eq(tokenizer_encode(t, (struct str){text, 2 * n + 2}, 0, &ids, &err), 0, "%s", err.text);
+        cr_assert_eq(ids.n, 2 * (3 * n + 1));
+        for (size_t i = 0; i < ids.n; i++) {
+            size_t at = i % (3 * n + 1);
+            cr_assert_eq(ids.ids[i], at == 3 * n ? 3 : 4 + (int)(at % 3), "token %zu", i);
+        }
+        token_list_free(&ids);
+    }
     tokenizer_free(t);
 }
 
@@ -430,51 +634,6 @@ Test(spm, merges_as_the_naive_algorithm_does_on_the_whole_text)
     }
 }
 
-// --- WordPiece ---
-
-static const char wpm_recipe[] =
-    "model str bert\ntokens strs [PAD] [UNK] [CLS] [SEP] " MARK "hello " MARK "un able " MARK "e lo " MARK ", " MARK
-    "\\xE4\\xB8\\xAD " MARK "\\xC3\\x89 " MARK "hel " MARK "a " MARK "i\n"
-    "token_type i32s 3 3 3 3 1 1 1 1 1 1 1 1 1 1 1\n"
-    "unknown_token_id u32 1\ncls_token_id u32 2\nseperator_token_id u32 3\npadding_token_id u32 0";
-
-Test(wpm, words_are_cut_into_the_longest_tokens_or_are_unknown)
-{
-    struct tokenizer *t = vocab_from(wpm_recipe);
-    expect_ids(t, "hello", 0, "4");
-    expect_ids(t, "Unable  HELLO", 0, "5 6 4");
-    expect_ids(t, "hello,hello", 0, "4 9 4");
-    expect_ids(t, "hellox", 0, "1"); // the rest is nothing, so all of it is nothing
-    expect_ids(t, "xhello hello", 0, "1 4");
-    expect_ids(t, "hellolo", 0, "4 8");
-    expect_ids(t, "", TOKENIZE_BOS, "2 3");
-    expect_ids(t, "hello", TOKENIZE_BOS, "2 4 3");
-    expect_ids(t, "[SEP]hello", TOKENIZE_SPECIAL, "3 4");
-    tokenizer_free(t);
-}
-
-Test(wpm, text_is_folded_before_it_is_cut)
-{
-    struct tokenizer *t = vocab_from(wpm_recipe);
-    expect_ids(t, "\xC3\xA9", 0, "7");  // the accent goes
-    expect_ids(t, "e\xCC\x81", 0, "7"); // also when it stands by itself
-    expect_ids(t, "\xC4\xB0", 0, "14"); // I with a dot: i
-    expect_ids(t,
-               "\xE4\xB8\xAD\xE4\xB8\xAD"
-               "a",
-               0, "10 10 13");                         // ideographs are words
-    expect_ids(t, "hel\x01lo", 0, "4");                // control characters are nothing
-    expect_ids(t, "hel\xFFlo", 0, "4");                // nor are bytes that are no UTF-8
-    expect_ids(t, "hello\xE3\x80\x80hello", 0, "4 4"); // any white space divides
-    tokenizer_free(t);
-    char recipe[1000];
-    snprintf(recipe, sizeof recipe, "%s\nnormalizer.lowercase bool 0", wpm_recipe);
-    t = vocab_from(recipe);
-    expect_ids(t, "\xC3\x89", 0, "11");
-    expect_ids(t, "Hello hello", 0, "1 4");
-    tokenizer_free(t);
-}
-
 // --- threads ---
 
 struct job {
@@ -565,7 +724,7 @@ Test(speed, one_word_of_a_megabyte_is_not_quadratic, .timeout = 120)
     expect_quick(t, "ab ", 1 << 20, 0);
     expect_quick(t, "a\nb", 1 << 20, 0);
     tokenizer_free(t);
-    t = vocab_from(wpm_recipe);
+    t = vocab_from(WPM_RECIPE);
     expect_quick(t, "hello", 1 << 20, 0);
     expect_quick(t, "able", 1 << 20, 0);
     expect_quick(t, "\xCC\x81", 1 << 20, 0);

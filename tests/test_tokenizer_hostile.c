@@ -14,6 +14,10 @@ struct refusal {
 #define SPM "model str llama\n"
 #define TOKENS "tokens strs a b ab\n"
 #define MERGES "merges strs a\\sb\n"
+#define UGM "model str t5\n"
+#define PLAMO2 "model str plamo2\n"
+#define X16 "xxxxxxxxxxxxxxxx"
+#define X64 X16 X16 X16 X16
 
 // clang-format off
 static const struct refusal cases[] = {
@@ -25,6 +29,10 @@ static const struct refusal cases[] = {
     {"model str gpt2\n@pre str new\\x1B[2J\n" TOKENS MERGES,
      "key 'tokenizer.ggml.pre': 'new\\x1B[2J' is not known; --any-pre reads it as 'default'"},
     {"model str gpt2\n@pre u32 7\n" TOKENS MERGES, "key 'tokenizer.ggml.pre': has type u32, wanted a string"},
+    {"@model str " X64 "x\n" TOKENS,
+     "key 'tokenizer.ggml.model': '" X64 "' is not one of llama, gpt2, gemma4, bert, t5, plamo2, rwkv"},
+    {"model str gpt2\n@pre str " X64 "x\n" TOKENS MERGES,
+     "key 'tokenizer.ggml.pre': '" X64 "' is not known; --any-pre reads it as 'default'"},
     // tokens
     {BPE MERGES, "key 'tokenizer.ggml.tokens': missing"},
     {BPE "@tokens str a\n" MERGES, "key 'tokenizer.ggml.tokens': has type string, wanted an array of string"},
@@ -45,6 +53,16 @@ static const struct refusal cases[] = {
      "key 'tokenizer.ggml.tokens': element 1: '<0x4\\x01>' is of type byte, but not from <0x00> to <0xFF>"},
     {SPM "scores f32s 0 0\ntoken_type i32s 1 6\n@tokens strs a <0x4f>",
      "key 'tokenizer.ggml.tokens': element 1: '<0x4f>' is of type byte, but not from <0x00> to <0xFF>"},
+    {SPM "scores f32s 0 0\ntoken_type i32s 1 6\n@tokens strs a <0x\\x001>",
+     "key 'tokenizer.ggml.tokens': element 1: '<0x' is of type byte, but not from <0x00> to <0xFF>"},
+    {SPM "scores f32s 0 0\ntoken_type i32s 1 6\n@tokens strs a <0x4\\x00>",
+     "key 'tokenizer.ggml.tokens': element 1: '<0x4' is of type byte, but not from <0x00> to <0xFF>"},
+    {SPM "scores f32s 0 0\ntoken_type i32s 1 6\n@tokens strs a <0x41]",
+     "key 'tokenizer.ggml.tokens': element 1: '<0x41]' is of type byte, but not from <0x00> to <0xFF>"},
+    {SPM "scores f32s 0 0\ntoken_type i32s 1 6\n@tokens strs a [0x41>",
+     "key 'tokenizer.ggml.tokens': element 1: '[0x41>' is of type byte, but not from <0x00> to <0xFF>"},
+    {SPM "scores f32s 0 0\ntoken_type i32s 1 6\n@tokens strs a " X64 "x",
+     "key 'tokenizer.ggml.tokens': element 1: '" X64 "' is of type byte, but not from <0x00> to <0xFF>"},
     // scores
     {SPM TOKENS, "key 'tokenizer.ggml.scores': missing, as the model is SentencePiece"},
     {SPM TOKENS "@scores f32s 0 0", "key 'tokenizer.ggml.scores': 2 elements for 3 tokens"},
@@ -61,6 +79,34 @@ static const struct refusal cases[] = {
     {BPE TOKENS "@merges strs a\\sx", "key 'tokenizer.ggml.merges': element 0: 'x' is not in tokenizer.ggml.tokens"},
     {BPE TOKENS "@merges strs a\\sb b\\sa", "key 'tokenizer.ggml.merges': element 1: 'ba' is not in tokenizer.ggml.tokens"},
     {BPE TOKENS "@merges strs a\\sb\\sa", "key 'tokenizer.ggml.merges': element 0: 'b a' is not in tokenizer.ggml.tokens"},
+    {BPE TOKENS "@merges strs " X64 "x",
+     "key 'tokenizer.ggml.merges': element 0: '" X64 "' is not two tokens with a space between"},
+    {BPE TOKENS "@merges strs a\\s" X64 "x",
+     "key 'tokenizer.ggml.merges': element 0: '" X64 "' is not in tokenizer.ggml.tokens"},
+    // Unigram: scores, and the table of replacements
+    {UGM TOKENS, "key 'tokenizer.ggml.scores': missing, as the model is Unigram"},
+    {UGM TOKENS "@scores i32s 0 0 0", "key 'tokenizer.ggml.scores': is an array of i32, wanted an array of f32"},
+    {UGM TOKENS "@scores f32s 0 0", "key 'tokenizer.ggml.scores': 2 elements for 3 tokens"},
+    {UGM TOKENS "@scores f32s 0 0 inf", "key 'tokenizer.ggml.scores': element 2 is not a finite number"},
+    {UGM TOKENS "@scores f32s 0 -inf 0", "key 'tokenizer.ggml.scores': element 1 is not a finite number"},
+    {UGM TOKENS "@scores f32s nan 0 0", "key 'tokenizer.ggml.scores': element 0 is not a finite number"},
+    {UGM TOKENS "scores f32s 0 0 0\n@precompiled_charsmap f32s 0",
+     "key 'tokenizer.ggml.precompiled_charsmap': is an array of f32, wanted an array of u8"},
+    {UGM TOKENS "scores f32s 0 0 0\n@precompiled_charsmap u8s 0 0 0",
+     "key 'tokenizer.ggml.precompiled_charsmap': units of 0 bytes in 3"},
+    {UGM TOKENS "scores f32s 0 0 0\n@precompiled_charsmap u8s 4 0 0 0 0 0 0",
+     "key 'tokenizer.ggml.precompiled_charsmap': units of 4 bytes in 7"},
+    {UGM TOKENS "scores f32s 0 0 0\n@precompiled_charsmap u8s 252 255 255 255 0 0 0 0",
+     "key 'tokenizer.ggml.precompiled_charsmap': units of 4294967292 bytes in 8"},
+    {UGM TOKENS "scores f32s 0 0 0\n@precompiled_charsmap u8s 2 0 0 0 0 0 0 0",
+     "key 'tokenizer.ggml.precompiled_charsmap': units of 2 bytes in 8"},
+    {UGM TOKENS "scores f32s 0 0 0\n@precompiled_charsmap u8s 4 0 0 0 0 0 0 0 97",
+     "key 'tokenizer.ggml.precompiled_charsmap': the last text does not end"},
+    // PLaMo 2
+    {PLAMO2 TOKENS, "key 'tokenizer.ggml.scores': a score for each of 3 tokens is wanted"},
+    {PLAMO2 TOKENS "@scores f32s 0 0", "key 'tokenizer.ggml.scores': a score for each of 3 tokens is wanted"},
+    {PLAMO2 TOKENS "@scores i32s 0 0 0", "key 'tokenizer.ggml.scores': is an array of i32, wanted an array of f32"},
+    {PLAMO2 "scores f32s 0 0 0\n@" TOKENS, "key 'tokenizer.ggml.tokens': there is no token <0x00>"},
     // special ids and flags
     {BPE TOKENS MERGES "@bos_token_id u32 3", "key 'tokenizer.ggml.bos_token_id': 3 is not one of 3 tokens"},
     {BPE TOKENS MERGES "@eos_token_id u32 4294967294", "key 'tokenizer.ggml.eos_token_id': 4294967294 is not one of 3 tokens"},
@@ -70,7 +116,15 @@ static const struct refusal cases[] = {
     {BPE TOKENS MERGES "@fim_sep_token_id u32 99", "key 'tokenizer.ggml.fim_sep_token_id': 99 is not one of 3 tokens"},
     {BPE TOKENS MERGES "@mask_token_id str a", "key 'tokenizer.ggml.mask_token_id': has type string, wanted an integer"},
     {BPE TOKENS MERGES "@add_bos_token u32 1", "key 'tokenizer.ggml.add_bos_token': has type u32, wanted a bool"},
+    {BPE TOKENS MERGES "@add_eos_token str yes", "key 'tokenizer.ggml.add_eos_token': has type string, wanted a bool"},
+    {BPE TOKENS MERGES "@add_space_prefix u8 1", "key 'tokenizer.ggml.add_space_prefix': has type u8, wanted a bool"},
+    {BPE TOKENS MERGES "@remove_extra_whitespaces i32 1",
+     "key 'tokenizer.ggml.remove_extra_whitespaces': has type i32, wanted a bool"},
+    {BPE TOKENS MERGES "@normalizer.lowercase u32 1", "key 'tokenizer.ggml.normalizer.lowercase': has type u32, wanted a bool"},
+    {BPE TOKENS MERGES "@normalizer.strip_accents f32 1",
+     "key 'tokenizer.ggml.normalizer.strip_accents': has type f32, wanted a bool"},
     {BPE TOKENS MERGES "@general.name u32 1", "key 'general.name': has type u32, wanted a string"},
+    {BPE TOKENS MERGES "@general.architecture u32 1", "key 'general.architecture': has type u32, wanted a string"},
 };
 // clang-format on
 
@@ -152,6 +206,61 @@ Test(tokenizer_hostile, a_piece_of_a_word_longer_than_the_limit_is_refused)
     vocab_key_array(&f, "tokens", GGUF_STRING, 1);
     vocab_put_string(&f, text, 1025);
     expect_refusal(&f, "element 0: 1025 bytes for a piece of a word, limit 1024");
+    vocab_begin(&f);
+    vocab_put_recipe(&f, "model str rwkv");
+    vocab_key_array(&f, "token_type", GGUF_I32, 1);
+    vocab_put_u32(&f, 1);
+    vocab_key_array(&f, "tokens", GGUF_STRING, 1);
+    vocab_put_string(&f, text, 1025);
+    expect_refusal(&f, "element 0: 1025 bytes for a token, limit 1024");
+}
+
+// The nodes of a trie have numbers of 24 bits. The longest words of a vocabulary of 16 MB need more.
+Test(tokenizer_hostile, more_strings_than_a_trie_holds_are_refused)
+{
+    enum { TOKENS_OF_1024 = 16385 };
+    char text[1024];
+    struct vocab_file f;
+    memset(text, 'x', sizeof text);
+    vocab_begin(&f);
+    vocab_put_recipe(&f, "model str bert");
+    vocab_key_array(&f, "tokens", GGUF_STRING, TOKENS_OF_1024);
+    for (int i = 0; i < TOKENS_OF_1024; i++) {
+        snprintf(text, 8, "%07d", i);
+        text[7] = 'x';
+        vocab_put_string(&f, text, sizeof text);
+    }
+    expect_refusal(&f, "key 'tokenizer.ggml.tokens': 16778240 bytes of strings, limit 16777215");
+}
+
+// Of a path too long for a message the end is shown, from the beginning of a character on.
+Test(tokenizer_hostile, the_error_of_a_file_with_a_long_path_has_the_end_of_it)
+{
+    char path[400] = "/tmp/quern-vocab-XXXXXX", want[ERR_TEXT];
+    cr_assert_not_null(mkdtemp(path));
+    const size_t folder = strlen(path);
+    strcat(path, "/");
+    for (int i = 0; i < 70; i++)
+        strcat(path, "\xE6\x97\xA5");
+    struct vocab_file f;
+    vocab_begin(&f);
+    vocab_put_recipe(&f, BPE MERGES);
+    memcpy(f.data + 16, &f.n_keys, 8);
+    FILE *file = fopen(path, "wb");
+    cr_assert(file && fwrite(f.data, 1, f.size, file) == f.size && fclose(file) == 0);
+    free(f.data);
+    struct gguf *g;
+    struct tokenizer *t;
+    struct error err = {0};
+    cr_assert_eq(gguf_open(&g, path, GGUF_METADATA_ONLY, &err), 0, "%s", err.text);
+    unlink(path);
+    cr_expect_eq(tokenizer_load(&t, g, 0, &err), -1);
+    // 160 bytes begin with the last byte of a character
+    snprintf(want, sizeof want, "...%s: key 'tokenizer.ggml.tokens': missing", path + strlen(path) - 159);
+    cr_expect_str_eq(err.text, want, "%s", err.text);
+    gguf_close(g);
+    path[folder] = '\0';
+    rmdir(path);
 }
 
 Test(tokenizer_hostile, a_token_too_long_to_derive_merges_from_is_refused)

@@ -64,12 +64,31 @@ Test(plamo2, a_vocabulary_needs_scores_and_all_bytes)
     vocab_begin(&f);
     vocab_put_recipe(&f, recipe);
     cr_expect_eq(vocab_load(&f, 0, &t, &err), -1);
+    cr_expect(strstr(err.text, "element 69: '<0x4x>' is of type byte, but not from <0x00> to <0xFF>"), "%s", err.text);
+    memcpy(strstr(recipe, "token_type"), "zoken_type", 10); // then all tokens are ordinary ones
+    vocab_begin(&f);
+    vocab_put_recipe(&f, recipe);
+    cr_expect_eq(vocab_load(&f, 0, &t, &err), -1);
+    cr_expect(strstr(err.text, "key 'tokenizer.ggml.tokens': there is no token <0x41>"), "%s", err.text);
     recipe = recipe_of(words, scores);
     memcpy(strstr(recipe, "scores"), "zcores", 6);
     vocab_begin(&f);
     vocab_put_recipe(&f, recipe);
     cr_expect_eq(vocab_load(&f, 0, &t, &err), -1);
     cr_expect(strstr(err.text, "scores"), "%s", err.text);
+}
+
+// A score of 2,000 or more, or one that is no number, is no cost; control tokens have none either.
+Test(plamo2, tokens_without_a_cost_are_not_taken)
+{
+    static const char *const words[] = {"ab", "bc", "cd", "de", "a", "b", "c", "d", "e", NULL};
+    const double scores[] = {2000, -2000, (double)NAN, -1999, -1, -1, -1, -1, -1};
+    struct tokenizer *t = vocab_from(recipe_of(words, scores));
+    expect_ids(t, "ab", 0, "264 265");
+    expect_ids(t, "bc", 0, "265 266");
+    expect_ids(t, "cd", 0, "266 267");
+    expect_ids(t, "de", 0, "267 268");
+    tokenizer_free(t);
 }
 
 // ---- A search through all ways

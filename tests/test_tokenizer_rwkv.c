@@ -39,9 +39,19 @@ Test(rwkv, what_no_token_spells_is_unknown)
     tokenizer_free(t);
 }
 
+// Letters of a byte in either case, a carriage return, and a backslash before any other character.
+Test(rwkv, each_escape_is_one_byte)
+{
+    struct tokenizer *t = vocab_from("model str rwkv\ntokens strs <s> \\x5CxAF \\x5Cxfa \\x5Cr \\x5Cq \\x5C'\n"
+                                     "token_type i32s 3 1 1 1 1 1");
+    expect_ids(t, "\xFA\xAF\rq'", 0, "2 1 3 4 5");
+    tokenizer_free(t);
+}
+
 Test(rwkv, broken_escapes_are_refused)
 {
-    static const char *const broken[] = {"\\x5C", "a\\x5C", "\\x5Cx", "\\x5Cx4", "\\x5Cx4g", "\\x5Cxg4"};
+    static const char *const broken[] = {"\\x5C",    "a\\x5C",   "\\x5Cx",   "\\x5Cx4",  "\\x5Cx4g", "\\x5Cxg4",
+                                         "\\x5Cx4:", "\\x5Cx4`", "\\x5Cx4@", "\\x5Cx4G", "\\x5Cx4/"};
     for (size_t i = 0; i < COUNT_OF(broken); i++) {
         char recipe[256];
         struct vocab_file f;

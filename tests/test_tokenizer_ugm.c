@@ -27,7 +27,9 @@ Test(ugm, characters_without_a_token_are_one_unknown_token_in_a_row)
     struct tokenizer *t = vocab_from(HEAD LETTERS);
     expect_ids(t, "axyza", 0, "8 2 5");
     expect_ids(t, "\xC3\xA9\xF0\x9F\x99\x82", 0, "4 2");
-    expect_ids(t, "\xFF", 0, "4 2"); // a byte that is no character
+    expect_ids(t, "\xFF", 0, "4 2");       // a byte that is no character
+    expect_ids(t, "a\xC3", 0, "8 2");      // one cut by the end
+    expect_ids(t, "a\xE4\xB8z", 0, "8 2"); // or by another
     expect_ids(t, "a<u>b", 0, "8 3 4 6");
     tokenizer_free(t);
 }
@@ -42,9 +44,26 @@ Test(ugm, an_end_is_added_unless_the_file_says_otherwise)
     tokenizer_free(t);
 }
 
+Test(ugm, one_space_comes_before_a_text_whose_spaces_stay)
+{
+    struct tokenizer *t = vocab_from("model str t5\nadd_space_prefix bool 1\nadd_eos_token bool 0\n" LETTERS);
+    expect_ids(t, "b  a", 0, "4 6 4 8");
+    expect_ids(t, "b b", 0, "4 6 4 6");
+    expect_ids(t, " b", 0, "4 4 6");
+    tokenizer_free(t);
+}
+
+Test(ugm, what_cannot_be_spelled_is_an_error_where_nothing_is_unknown)
+{
+    struct tokenizer *t = vocab_from(HEAD LETTERS "unknown_token_id u32 4294967295");
+    expect_ids(t, "ab", 0, "4 7");
+    expect_ids(t, "axb", 0, "error: the vocabulary cannot spell the text and has no unknown token");
+    tokenizer_free(t);
+}
+
 // A table that knows "x" (becomes "a") and "xy" (becomes "b", "a space" and "a"): the units of a double-array trie. The
 // root's children are at 256 ^ byte, those of "x" at 512 ^ byte, and a value at the base of its unit.
-static void put_table(struct vocab_file *f, const char texts[], size_t n_texts)
+static void put_table(struct vocab_file *f, enum gguf_type type, const char texts[], size_t n_texts)
 {
     enum { UNITS = 1024, X = 256 ^ 'x', XY = 512 ^ 'y' };
     static uint32_t units[UNITS];
@@ -54,7 +73,7 @@ static void put_table(struct vocab_file *f, const char texts[], size_t n_texts)
     units[512] = 1u << 31 | 0;
     units[XY] = ((uint32_t)(XY ^ 768) << 10) | 1u << 8 | 'y';
     units[768] = 1u << 31 | 2;
-    vocab_key_array(f, "precompiled_charsmap", GGUF_U8, 4 + sizeof units + n_texts);
+    vocab_key_array(f, "precompiled_charsmap", type, 4 + sizeof units + n_texts);
     vocab_put_u32(f, sizeof units);
     vocab_put(f, units, sizeof units);
     vocab_put(f, texts, n_texts);
@@ -65,7 +84,7 @@ static int load_with_table(const char texts[], size_t n_texts, struct tokenizer 
     struct vocab_file f;
     vocab_begin(&f);
     vocab_put_recipe(&f, HEAD LETTERS);
-    put_table(&f, texts, n_texts);
+    put_table(&f, GGUF_U8, texts, n_texts);
     return vocab_load(&f, 0, t, err);
 }
 
@@ -79,6 +98,76 @@ Test(ugm, the_longest_prefix_is_replaced)
     expect_ids(t, "xy", 0, "4 6 8");
     expect_ids(t, "xyx", 0, "4 6 8 5");
     tokenizer_free(t);
+}
+
+// Some converters write the bytes with a sign.
+Test(ugm, a_table_may_be_of_signed_bytes_or_empty)
+{
+    struct tokenizer *t;
+    struct error err = {0};
+    struct vocab_file f;
+    vocab_begin(&f);
+    vocab_put_recipe(&f, HEAD LETTERS);
+    put_table(&f, GGUF_I8, "a\0b a", 6);
+    cr_assert_eq(vocab_load(&f, 0, &t, &err), 0, "%s", err.text);
+    expect_ids(t, "xyx", 0, "4 6 8 5");
+    tokenizer_free(t);
+    t = vocab_from(HEAD LETTERS "precompiled_charsmap u8s");
+    expect_ids(t, "ab", 0, "4 7");
+    tokenizer_free(t);
+    t = vocab_from(HEAD LETTERS "precompiled_charsmap u8s 4 0 0 0 0 0 0 0"); // a unit, and no text
+    expect_ids(t, "ab", 0, "4 7");
+    tokenizer_free(t);
+}
+
+// A user-defined token in a text is found before the text is normalized; in a replacement it costs nothing.
+Test(ugm, a_user_defined_token_that_a_replacement_spells_costs_nothing)
+{
+    struct vocab_file f;
+    struct tokenizer *t;
+    struct error err = {0};
+    vocab_begin(&f);
+    vocab_put_recipe(&f, HEAD "tokens strs <pad> </s> <unk> <u> \xE2\x96\x81 a\n"
+                              "scores f32s 0 0 0 -999 -2 -3\ntoken_type i32s 3 3 2 4 1 1");
+    put_table(&f, GGUF_U8, "<u>", 4);
+    cr_assert_eq(vocab_load(&f, 0, &t, &err), 0, "%s", err.text);
+    expect_ids(t, "x", 0, "4 3");
+    expect_ids(t, "<u>", 0, "3");
+    tokenizer_free(t);
+}
+
+// The table of put_table with one unit changed: no replacement is found, and nothing outside the table is read.
+Test(ugm, units_that_lead_nowhere_replace_nothing)
+{
+    enum { X = 256 ^ 'x', XY = 512 ^ 'y', LEAF = 1 << 8 };
+    static const struct {
+        uint32_t at, unit;
+        const char *x, *xy; // what the texts become
+    } cases[] = {
+        {0, 5u << 10, "4 2", "4 2"},                               // the root's children are elsewhere
+        {0, 1u << 20 << 10, "4 2", "4 2"},                         // or behind the table
+        {X, (uint32_t)(X ^ 512) << 10 | LEAF | 'z', "4 2", "4 2"}, // the unit is of another byte
+        {X, 1u << 31 | LEAF | 'x', "4 2", "4 2"},                  // or is a value
+        {X, 1u << 20 << 10 | LEAF | 'x', "4 2", "4 2"},            // its children are behind the table
+        {X, (uint32_t)(X ^ 512) << 10 | 'x', "4 2", "4 6 8"},      // nothing ends here, but goes on
+        {512, 1u << 31 | 6, "4 2", "4 6 8"},                       // the value is behind the texts
+        {XY, (uint32_t)(XY ^ 768) << 10 | LEAF | 'z', "8", "8 2"}, // only the shorter prefix is left
+        {XY, 4095u << 10 | 1 << 9 | LEAF | 'y', "8", "8 2"},       // a far base, which counts in 256s
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct vocab_file f;
+        struct tokenizer *t;
+        struct error err = {0};
+        vocab_begin(&f);
+        vocab_put_recipe(&f, HEAD LETTERS);
+        put_table(&f, GGUF_U8, "a\0b a", 6);
+        memcpy(f.data + f.size - 6 - 4096 + 4 * cases[i].at, &cases[i].unit, 4);
+        cr_assert_eq(vocab_load(&f, 0, &t, &err), 0, "%s", err.text);
+        const char *x = ids_of(t, STR_LIT("x"), 0), *xy = ids_of(t, STR_LIT("xy"), 0);
+        cr_expect_str_eq(x, cases[i].x, "case %zu: %s", i, x);
+        cr_expect_str_eq(xy, cases[i].xy, "case %zu: %s", i, xy);
+        tokenizer_free(t);
+    }
 }
 
 Test(ugm, a_table_whose_last_text_does_not_end_is_refused)

@@ -55,4 +55,11 @@ static inline void expect_text(const struct tokenizer *t, struct str text, unsig
     "token_type i32s 2 3 3 6 6 1 1 1 1 1 1 1 1 1\n"                                                                    \
     "scores f32s 0 0 0 0 0 -9 -9 -9 -2 -1 -9 -3 -1 -4"
 
+// A small vocabulary of WordPiece.
+#define WPM_RECIPE                                                                                                     \
+    "model str bert\ntokens strs [PAD] [UNK] [CLS] [SEP] " MARK "hello " MARK "un able " MARK "e lo " MARK ", " MARK   \
+    "\\xE4\\xB8\\xAD " MARK "\\xC3\\x89 " MARK "hel " MARK "a " MARK "i\n"                                             \
+    "token_type i32s 3 3 3 3 1 1 1 1 1 1 1 1 1 1 1\n"                                                                  \
+    "unknown_token_id u32 1\ncls_token_id u32 2\nseperator_token_id u32 3\npadding_token_id u32 0"
+
 #endif

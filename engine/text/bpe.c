@@ -29,7 +29,8 @@ static int32_t letter_symbol(const struct tokenizer *t, const char *p, size_t n,
 {
     int bytes = utf8_decode(p, n, NULL);
     *len = bytes > 0 ? (size_t)bytes : 1;
-    return bytes > 0 ? token_map_find(&t->map, p, *len) : -1;
+    int32_t id = bytes > 0 ? token_map_find(&t->map, p, *len) : -1;
+    return id >= 0 && token_is_plain(t, id) ? id : -1;
 }
 
 static int encode_short(struct encoder *e, const uint32_t *symbols, size_t n)
@@ -48,11 +49,10 @@ static int encode_short(struct encoder *e, const uint32_t *symbols, size_t n)
 
 static int encode_long(struct encoder *e, const uint32_t *symbols, size_t n)
 {
-    size_t bytes;
-    if (merge_long_bytes(n, &bytes)) {
+    if (n > MERGE_LONGEST) {
         return fail(e->err, E_MEMORY, "a word of %zu characters is too long", n);
     }
-    if (scratch_reserve(&e->merging, bytes, e->err) != 0) {
+    if (scratch_reserve(&e->merging, merge_long_bytes(n), e->err) != 0) {
         return -1;
     }
     struct merge_node *nodes = merge_long_nodes(e->merging.data, n);
@@ -104,42 +104,41 @@ static int encode_escaped(struct encoder *e, const char *word, size_t len)
 {
     // the spelling has at most 3 * len bytes, and at most as many symbols; the symbols come first because of their
     // alignment
-    size_t bytes;
-    if (size_mul(len, 3 * (sizeof(uint32_t) + 1), &bytes)) {
-        return fail(e->err, E_MEMORY, "a word of %zu bytes is too long", len);
-    }
-    if (scratch_reserve(&e->spelled, bytes, e->err) != 0) {
+    if (scratch_reserve(&e->spelled, len * 3 * (sizeof(uint32_t) + 1), e->err) != 0) {
         return -1;
     }
     uint32_t *symbols = e->spelled.data;
     char *spelled = (char *)(symbols + 3 * len);
     size_t n_spelled = spell_escaped(word, len, false, spelled);
-    int32_t whole = -1;
-    if ((e->t->pre->flags & PRE_IGNORE_MERGES) != 0 || *word == '\n') {
-        whole = whole_word(e->t, spelled, n_spelled); // runs of newlines are tokens regardless of merges, too
-    }
+    // Runs of newlines are tokens regardless of merges. No pre-tokenizer of this kind says that of other words.
+    int32_t whole = *word == '\n' ? whole_word(e->t, spelled, n_spelled) : -1;
     if (whole >= 0) {
         return token_list_push(e->out, whole, e->err);
     }
     return encode_symbols(e, symbols, letter_symbols(e->t, spelled, n_spelled, symbols));
 }
 
-// Returns the token that is the whole word in byte-level spelling, or -1.
-static int32_t whole_letters(struct encoder *e, const char *word, size_t len)
+// Finds the token that is the whole word in byte-level spelling: *whole, -1 if there is none. E_MEMORY.
+static int whole_letters(struct encoder *e, const char *word, size_t len, int32_t *whole)
 {
     // each byte is spelled with one or two bytes
-    char spelled[2 * 64];
-    if (len > sizeof spelled / 2) {
-        if (len > e->t->max_len || scratch_reserve(&e->spelled, 2 * len, NULL) != 0) {
+    char few[2 * 64], *out = few;
+    *whole = -1;
+    if (len > e->t->max_len) {
+        return 0;
+    }
+    if (len > sizeof few / 2) {
+        if (scratch_reserve(&e->spelled, 2 * len, e->err) != 0) {
             return -1;
         }
+        out = e->spelled.data;
     }
-    char *out = len > sizeof spelled / 2 ? e->spelled.data : spelled;
     size_t n = 0;
     for (size_t i = 0; i < len; i++) {
         n += (size_t)utf8_encode(byte_to_letter((unsigned char)word[i]), out + n);
     }
-    return whole_word(e->t, out, n);
+    *whole = whole_word(e->t, out, n);
+    return 0;
 }
 
 // Returns the length up to the first two adjacent bytes that are adjacent in no token.
@@ -160,11 +159,7 @@ static int encode_joined(struct encoder *e, const char *word, size_t len)
 {
     uint32_t few[MERGE_SHORT], *symbols = few;
     if (len > MERGE_SHORT) {
-        size_t bytes;
-        if (size_mul(len, sizeof *symbols, &bytes)) {
-            return fail(e->err, E_MEMORY, "a word of %zu bytes is too long", len);
-        }
-        if (scratch_reserve(&e->spelled, bytes, e->err) != 0) {
+        if (scratch_reserve(&e->spelled, len * sizeof *symbols, e->err) != 0) {
             return -1;
         }
         symbols = e->spelled.data;
@@ -182,7 +177,10 @@ int bpe_encode_word(struct encoder *e, const char *word, size_t len)
         return encode_escaped(e, word, len);
     }
     if ((t->pre->flags & PRE_IGNORE_MERGES) != 0) {
-        int32_t whole = whole_letters(e, word, len);
+        int32_t whole;
+        if (whole_letters(e, word, len, &whole) != 0) {
+            return -1;
+        }
         if (whole >= 0) {
             return token_list_push(e->out, whole, e->err);
         }

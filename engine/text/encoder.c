@@ -3,6 +3,7 @@
 // tokens are in the output list, so a hit copies tokens within that list.
 #include "engine/text/encoder.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 int scratch_reserve(struct scratch *scratch, size_t n, struct error *err)
@@ -53,15 +54,10 @@ static int encode_word(struct encoder *e, const char *word, size_t len)
         return bpe_encode_word(e, word, len);
     case TOKENIZER_SPM:
         return spm_encode_word(e, word, len, false);
-    case TOKENIZER_WPM:
+    default: // the other kinds encode a text as a whole
+        assert(e->t->kind == TOKENIZER_WPM);
         return wpm_encode_word(e, word, len);
-    case TOKENIZER_UGM: // these are encoded as a whole
-    case TOKENIZER_PLAMO2:
-    case TOKENIZER_RWKV:
-    case TOKENIZER_NONE:
-        break;
     }
-    return fail(e->err, E_MODEL, "the file has no tokenizer");
 }
 
 int encoder_word(void *encoder, const char *word, size_t len)

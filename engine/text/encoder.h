@@ -7,6 +7,9 @@
 
 #include "engine/text/vocab.h"
 
+// Bytes of a text at most: more than an address space holds, and so few that a small multiple of them never overflows.
+#define TEXT_MAX (SIZE_MAX / 256)
+
 struct scratch {
     void *data;
     size_t cap;

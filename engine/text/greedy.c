@@ -67,7 +67,7 @@ int vocab_load_greedy(struct tokenizer *t, const struct gguf *g, struct error *e
     if (trie_new(&t->words, t->piece.at[t->piece.n], &t->arena, err) != 0) {
         return -1;
     }
-    memset(t->byte_token, -1, sizeof t->byte_token);
+    memset(t->byte_token, -1, sizeof t->byte_token); // tokens of one byte are found like others
     for (int32_t id = 0; id < t->text.n; id++) {
         const struct str s = spelling(&t->piece, id);
         if (t->attr[id] == TOKEN_NORMAL && s.len == 0) {
@@ -76,12 +76,8 @@ int vocab_load_greedy(struct tokenizer *t, const struct gguf *g, struct error *e
         if (s.len > LONGEST) {
             return vocab_fail(g, key, err, "element %d: %zu bytes for a token, limit %d", id, s.len, LONGEST);
         }
-        if (!token_is_plain(t, id) || s.len == 0) {
-            continue;
-        }
-        trie_add(&t->words, s, id);
-        if (s.len == 1) {
-            t->byte_token[(unsigned char)s.data[0]] = id;
+        if (token_is_plain(t, id) && s.len > 0) {
+            trie_add(&t->words, s, id);
         }
     }
     return 0;

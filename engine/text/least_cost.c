@@ -75,12 +75,7 @@ static int emit(struct encoder *e, const struct way *ways, const char *text, siz
 
 int least_cost_encode(struct encoder *e, const char *p, const char *end)
 {
-    size_t room, bytes;
-    if (size_mul((size_t)(end - p), 3, &room) || size_add(room, 4, &room) ||
-        size_mul(room, sizeof(struct way), &bytes)) {
-        return fail(e->err, E_MEMORY, "a text of %zu bytes is too long", (size_t)(end - p));
-    }
-    if (scratch_reserve(&e->spelled, room, e->err) != 0) {
+    if (scratch_reserve(&e->spelled, 3 * (size_t)(end - p) + 4, e->err) != 0) {
         return -1;
     }
     const size_t n = clean(p, end, e->spelled.data);

@@ -56,14 +56,14 @@ struct merge_node {
     uint32_t value, prev, next, key, merged;
 };
 
-// Computes the bytes of scratch memory that merge_long needs for n symbols: a heap with at most n - 1 initial pairs
-// and two more for each of n - 1 merges, then the nodes, including one after the last symbol. Returns true on
-// overflow.
-static inline bool merge_long_bytes(size_t n, size_t *bytes)
+// Symbols of a word at most, because their numbers have 32 bits.
+#define MERGE_LONGEST (UINT32_MAX - 2)
+
+// The bytes of scratch memory that merge_long needs for n symbols: a heap with at most n - 1 initial pairs and two more
+// for each of n - 1 merges, then the nodes, including one after the last symbol.
+static inline size_t merge_long_bytes(size_t n)
 {
-    size_t heap;
-    return size_mul(n + 1, sizeof(struct merge_node), bytes) || size_mul(n, 3 * sizeof(uint64_t), &heap) ||
-           size_add(*bytes, heap, bytes) || n >= UINT32_MAX - 1;
+    return (n + 1) * sizeof(struct merge_node) + n * 3 * sizeof(uint64_t);
 }
 
 // The nodes within scratch memory of that size.

@@ -49,11 +49,15 @@ int split_by_numbers(struct split *s, int level, const char *p, const char *end)
     return split_class(s, level, p, end, UNI_NUMBER, INT_MAX);
 }
 
+static bool is_ascii_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
 // [0-9][0-9][0-9]
 static size_t match_digits3(const char *p, const char *end)
 {
-    bool three = end - p >= 3 && p[0] >= '0' && p[0] <= '9' && p[1] >= '0' && p[1] <= '9' && p[2] >= '0' && p[2] <= '9';
-    return three ? 3 : 0;
+    return end - p >= 3 && is_ascii_digit(p[0]) && is_ascii_digit(p[1]) && is_ascii_digit(p[2]) ? 3 : 0;
 }
 STAGE_OF(digits3)
 
@@ -293,8 +297,8 @@ static bool is_unspaced(struct unicode_char c)
 SET_STAGES(unspaced)
 
 // \s{512}(?!\S)|\s{256}(?!\S)|...|\s{4}(?!\S)|\s{1,2}(?!\S)|\s
-// Runs after Llama 3's expression. There, a piece that begins and ends with white space and does not end with a
-// newline consists of white space only.
+// Runs after Llama 3's expression. There, a piece that ends with white space other than a newline consists of white
+// space only.
 int split_by_powers_of_spaces(struct split *s, int level, const char *p, const char *end)
 {
     const char *last = end - 1;
@@ -302,7 +306,7 @@ int split_by_powers_of_spaces(struct split *s, int level, const char *p, const c
         last--;
     }
     struct unicode_char tail = unicode_char_at(last, end);
-    if ((tail.bits & UNI_SPACE) == 0 || is_newline(tail.cp) || (unicode_char_at(p, end).bits & UNI_SPACE) == 0) {
+    if ((tail.bits & UNI_SPACE) == 0 || is_newline(tail.cp)) {
         return pass(s, level, p, end);
     }
     size_t left = 0;
@@ -385,7 +389,7 @@ static size_t match_chameleon_image(const char *p, const char *end)
     const char *q = p;
     if ((size_t)(end - p) > sizeof sentinel && memcmp(p, sentinel, sizeof sentinel - 1) == 0) {
         const char *digits = q = p + sizeof sentinel - 1;
-        while (q < end && *q >= '0' && *q <= '9') {
+        while (q < end && is_ascii_digit(*q)) {
             q++;
         }
         return q > digits && q < end && *q == '>' ? (size_t)(q + 1 - p) : 0;

@@ -185,7 +185,8 @@ INLINE size_t match_rules(const char *p, const char *end, struct word_rules r)
         return match_spaces(p, end, true);
     }
     if (r.one_tail) {
-        bool tail = signs_end < end && *signs_end != '\0' && strchr(r.tail, *signs_end) != NULL;
+        // what follows signs is no NUL, which is one itself
+        bool tail = signs_end < end && strchr(r.tail, *signs_end) != NULL;
         return (size_t)(signs_end + tail - p);
     }
     return (size_t)(skip_ascii(signs_end, end, r.tail) - p);

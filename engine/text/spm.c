@@ -65,11 +65,10 @@ static int encode_short(struct encoder *e, const char *text, size_t len, size_t 
 
 static int encode_long(struct encoder *e, const char *text, size_t len, size_t n)
 {
-    size_t bytes;
-    if (merge_long_bytes(n, &bytes) || len > UINT32_MAX) {
+    if (len > MERGE_LONGEST) { // the symbols are offsets
         return fail(e->err, E_MEMORY, "a word of %zu bytes is too long", len);
     }
-    if (scratch_reserve(&e->merging, bytes, e->err) != 0) {
+    if (scratch_reserve(&e->merging, merge_long_bytes(n), e->err) != 0) {
         return -1;
     }
     struct merge_node *nodes = merge_long_nodes(e->merging.data, n);
@@ -93,10 +92,7 @@ static int encode_long(struct encoder *e, const char *text, size_t len, size_t n
 int spm_encode_word(struct encoder *e, const char *word, size_t len, bool prefix)
 {
     char few[128], *text = few;
-    size_t room;
-    if (size_add(len, 1, &room) || size_mul(room, WORD_MARK_LEN, &room)) {
-        return fail(e->err, E_MEMORY, "a word of %zu bytes is too long", len);
-    }
+    const size_t room = (len + 1) * WORD_MARK_LEN;
     if (room > sizeof few) {
         if (scratch_reserve(&e->spelled, room, e->err) != 0) {
             return -1;

@@ -142,8 +142,8 @@ static int encode_escaped(void *encoder, const char *p, size_t n)
     return 0;
 }
 
-// Encodes text between special tokens; `first`: it follows a special token, or begins the text.
-static int encode_plain(struct encoder *e, const char *p, const char *end, bool first)
+// Encodes text between special tokens: it begins the text, or follows such a token.
+static int encode_plain(struct encoder *e, const char *p, const char *end)
 {
     const struct tokenizer *t = e->t;
     if (p == end) {
@@ -162,7 +162,7 @@ static int encode_plain(struct encoder *e, const char *p, const char *end, bool 
     if (t->kind == TOKENIZER_RWKV) {
         return greedy_encode(e, p, end);
     }
-    if (t->kind == TOKENIZER_SPM && first && t->add_space_prefix) {
+    if (t->kind == TOKENIZER_SPM && t->add_space_prefix) {
         size_t len = escaped_word_len(t, p, (size_t)(end - p));
         if (spm_encode_word(e, p, len, true) != 0) {
             return -1;
@@ -222,7 +222,6 @@ static int encode_parts(struct encoder *e, const struct trie *special)
 {
     const struct tokenizer *t = e->t;
     const char *part = e->text.data, *end = part + e->text.len, *p = part;
-    bool first = true;
     while (p < end) {
         size_t len;
         int32_t id = special_at(e, special, p, end, &len);
@@ -234,7 +233,7 @@ static int encode_parts(struct encoder *e, const struct trie *special)
         while ((t->flags[id] & TOKEN_LSTRIP) != 0 && part_end > part && is_ascii_space(part_end[-1])) {
             part_end--;
         }
-        if (encode_plain(e, part, part_end, first) != 0 || token_list_push(e->out, id, e->err) != 0) {
+        if (encode_plain(e, part, part_end) != 0 || token_list_push(e->out, id, e->err) != 0) {
             return -1;
         }
         p += len;
@@ -242,9 +241,8 @@ static int encode_parts(struct encoder *e, const struct trie *special)
             p++;
         }
         part = p;
-        first = true;
     }
-    return encode_plain(e, part, end, first);
+    return encode_plain(e, part, end);
 }
 
 // Allocates a word cache whose size grows with the text. Without a cache encoding works, but is slower.
@@ -277,7 +275,7 @@ static int encode_text(struct encoder *e, unsigned flags)
     } else if (all ? t->special.any : t->special.any_always) {
         rc = encode_parts(e, all ? &t->special.all : &t->special.always);
     } else {
-        rc = encode_plain(e, e->text.data, e->text.data + e->text.len, true);
+        rc = encode_plain(e, e->text.data, e->text.data + e->text.len);
     }
     if (rc == 0 && (flags & TOKENIZE_BOS) != 0 && after >= 0) {
         rc = token_list_push(e->out, after, e->err);
@@ -296,6 +294,9 @@ int tokenizer_encode_marked(const struct tokenizer *t, struct str text, const ui
 {
     if (t->kind == TOKENIZER_NONE) {
         return fail(err, E_MODEL, "the model has no tokenizer (tokenizer.ggml.model); it takes token ids only");
+    }
+    if (text.len > TEXT_MAX) {
+        return fail(err, E_MEMORY, "a text of %zu bytes is too long", text.len);
     }
     struct encoder e = {.t = t, .text = text, .marks = marks, .out = list, .err = err};
     size_t n = list->n;
@@ -410,7 +411,7 @@ static size_t clean_before_stops(char *s, size_t n)
     size_t out = 0;
     for (size_t i = 0; i < n; i++) {
         bool stop = s[i] == '?' || s[i] == '!' || s[i] == '.' || s[i] == ',';
-        if (stop && out > 0 && i > 0 && s[out - 1] == ' ') {
+        if (stop && out > 0 && s[out - 1] == ' ') {
             out--;
         }
         s[out++] = s[i];
@@ -450,13 +451,13 @@ int tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, un
                      struct error *err)
 {
     bool special = (flags & DETOKENIZE_SPECIAL) != 0;
-    size_t bytes = 0;
+    size_t bytes = 1; // with the NUL at the end
     for (size_t i = 0; i < n; i++) {
         if (size_add(bytes, tokenizer_piece(t, ids[i], special).len, &bytes)) {
             return fail(err, E_MEMORY, "the text of %zu tokens is too long", n);
         }
     }
-    char *out = bytes < SIZE_MAX ? malloc(bytes + 1) : NULL;
+    char *out = malloc(bytes);
     if (out == NULL) {
         return fail(err, E_MEMORY, "no memory for a text of %zu bytes", bytes);
     }

@@ -195,14 +195,7 @@ static int emit(struct encoder *e, const struct way *ways, size_t n)
 int ugm_encode(struct encoder *e, const char *p, const char *end)
 {
     struct normalizer s = {.e = e};
-    size_t bytes;
-    if (normalize(&s, p, end) != 0) {
-        return -1;
-    }
-    if (size_mul(s.n + 1, sizeof(struct way), &bytes)) {
-        return fail(e->err, E_MEMORY, "a text of %zu bytes is too long", s.n);
-    }
-    if (scratch_reserve(&e->merging, bytes, e->err) != 0) {
+    if (normalize(&s, p, end) != 0 || scratch_reserve(&e->merging, (s.n + 1) * sizeof(struct way), e->err) != 0) {
         return -1;
     }
     struct way *ways = e->merging.data;

@@ -1,6 +1,7 @@
 // Reads the tokens of a file: spellings, attributes, scores, and the bytes that each token decodes to.
 #include "engine/text/vocab.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -17,19 +18,14 @@ static struct str clipped(struct str s)
 
 int vocab_fail(const struct gguf *g, const char *key, struct error *err, const char *fmt, ...)
 {
-    enum { PATH_SHOWN = 128 }; // of a long path only the end is shown, so that the message has room
     char text[ERR_TEXT];
     va_list args;
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     const struct gguf_kv *kv = gguf_find(g, key);
-    const char *path = gguf_path(g, kv != NULL ? kv->shard : 0);
-    path += strlen(path) > PATH_SHOWN ? strlen(path) - PATH_SHOWN : 0;
-    if (kv == NULL || kv->offset == ERR_NO_OFFSET) {
-        return fail(err, E_MODEL, "%s: key '%s': %s", path, key, text);
-    }
-    return fail_at(err, E_MODEL, kv->offset, "%s: byte %" PRIu64 ": key '%s': %s", path, kv->offset, key, text);
+    return gguf_fail(g, kv != NULL ? kv->shard : 0, kv != NULL ? kv->offset : ERR_NO_OFFSET, err, "key '%s': %s", key,
+                     text);
 }
 
 // --- byte-level spelling ---
@@ -82,11 +78,10 @@ static int copy_tokens(struct tokenizer *t, const struct gguf *g, const struct g
         if (kv->strings[i].len == 0) {
             return vocab_fail(g, tokens_key, err, "element %" PRIu64 " is empty", i);
         }
-        if (size_add(bytes, kv->strings[i].len, &bytes) || bytes > UINT32_MAX || i >= SYMBOL_NO_TOKEN) {
-            return vocab_fail(g, tokens_key, err, "%" PRIu64 " strings are too many", kv->count);
-        }
+        bytes += kv->strings[i].len;
         t->max_len = MAX(t->max_len, kv->strings[i].len);
     }
+    assert(kv->count < SYMBOL_NO_TOKEN && bytes <= UINT32_MAX); // a file has 128 MB of metadata at most
     if (spellings_new(&t->text, (size_t)kv->count, bytes, &t->arena, err) != 0) {
         return -1;
     }
@@ -256,20 +251,27 @@ static void find_joined(struct tokenizer *t)
     }
 }
 
+// The token that spells a byte: never one that only ends, begins or separates texts. -1 if there is none.
+static int32_t find_byte(const struct tokenizer *t, const char *s, size_t len)
+{
+    int32_t id = token_map_find(&t->map, s, len);
+    return id >= 0 && (token_is_plain(t, id) || t->attr[id] == TOKEN_BYTE) ? id : -1;
+}
+
 void vocab_load_bytes(struct tokenizer *t)
 {
     static const char digits[] = "0123456789ABCDEF";
     for (int b = 0; b < 256; b++) {
         char s[8] = {'<', '0', 'x', digits[b >> 4], digits[b & 15], '>'};
         if (tokenizer_escapes(t) || t->kind == TOKENIZER_PLAMO2) {
-            t->byte_token[b] = token_map_find(&t->map, s, 6);
+            t->byte_token[b] = find_byte(t, s, 6);
             if (t->byte_token[b] < 0 && t->kind != TOKENIZER_PLAMO2) {
                 s[0] = (char)b;
-                t->byte_token[b] = token_map_find(&t->map, s, 1);
+                t->byte_token[b] = find_byte(t, s, 1);
             }
         } else {
             int len = utf8_encode(byte_to_letter((unsigned char)b), s);
-            t->byte_token[b] = token_map_find(&t->map, s, (size_t)len);
+            t->byte_token[b] = find_byte(t, s, (size_t)len);
         }
     }
     if (tokenizer_escapes(t)) {
@@ -404,7 +406,6 @@ static void strip_around_phi3(struct tokenizer *t)
             t->flags[id] |= TOKEN_RSTRIP;
         }
     }
-    set_flag(t, "</s>", TOKEN_RSTRIP, true);
     set_flag(t, "<unk>", TOKEN_RSTRIP, false);
     set_flag(t, "<s>", TOKEN_RSTRIP, false);
     set_flag(t, "<|endoftext|>", TOKEN_RSTRIP, false);

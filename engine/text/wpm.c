@@ -65,11 +65,7 @@ int wpm_encode_word(struct encoder *e, const char *word, size_t len)
 {
     const struct tokenizer *t = e->t;
     // lower-casing makes at most three bytes of two (U+023A)
-    size_t room;
-    if (size_mul(len, 2, &room) || size_add(room, WORD_MARK_LEN + 4, &room)) {
-        return fail(e->err, E_MEMORY, "a word of %zu bytes is too long", len);
-    }
-    if (scratch_reserve(&e->spelled, room, e->err) != 0) {
+    if (scratch_reserve(&e->spelled, 2 * len + WORD_MARK_LEN + 4, e->err) != 0) {
         return -1;
     }
     char *out = e->spelled.data;
