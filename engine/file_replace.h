@@ -22,15 +22,16 @@ int file_replace_descriptor(const char *path);
 // Creates the missing folders above a path. Errors are ignored here, because opening the file then fails.
 void file_replace_folders(const char *path);
 // Errors of all of them: E_IO with the path, and E_MEMORY. begin gives E_USAGE for a device, a pipe or a folder, which
-// are never replaced. When one fails and abort is called, no temporary file is left behind. Only the owner may read the new
-// file; of a symbolic link, the file behind it is replaced.
+// are never replaced, and for a link that leads nowhere; E_IO for a file that is protected from writing. When one fails and
+// abort is called, no temporary file is left behind. Only the owner may read the new file; of a symbolic link, the file
+// behind it is replaced.
 int file_replace_begin(struct file_replace *f, const char *path, struct error *err);
 // The same for a file whose name is not given but made from another name, such as a cache: a symbolic link there is not
 // ours, and refused with E_USAGE.
 int file_replace_beside(struct file_replace *f, const char *path, struct error *err);
 // The same for an output that a user names: a device, a pipe and an open descriptor (/dev/stdout, /dev/fd/N) are written as
 // they are, and the file has the owner and the permissions of the old one or, if there is none, those that programs usually
-// give. E_IO for a file that is protected from writing, E_USAGE for a link that leads nowhere.
+// give.
 int file_replace_output(struct file_replace *f, const char *path, struct error *err);
 // A buffered stream to write with instead of file_replace_write. end writes what it holds; end and abort close it.
 FILE *file_replace_stream(struct file_replace *f, struct error *err);

@@ -99,13 +99,27 @@ static void on_crash(int number)
     raise(number);
 }
 
-// Handles Ctrl-Z during an answer. SIGSTOP stops the process, since SIGTSTP is caught by this handler.
+// Stops the process as the system does by default, which spares one that nobody could continue: whose process group has
+// no parent in its session, as in a window that was opened for this program alone.
+static void stop(int number)
+{
+    struct sigaction as_usual = {.sa_handler = SIG_DFL}, before;
+    sigset_t it;
+    sigemptyset(&it);
+    sigaddset(&it, number);
+    sigaction(number, &as_usual, &before);
+    raise(number);
+    pthread_sigmask(SIG_UNBLOCK, &it, NULL); // here the process stops
+    pthread_sigmask(SIG_BLOCK, &it, NULL);
+    sigaction(number, &before, NULL);
+}
+
+// Handles Ctrl-Z during an answer.
 static void on_stop(int number)
 {
     int cause = errno, mode = atomic_load(&mode_now);
-    (void)number;
     restore();
-    raise(SIGSTOP);
+    stop(number);
     if (mode != MODE_COOKED && !tcsetattr(STDIN_FILENO, TCSANOW, &modes[mode]))
         atomic_store(&mode_now, mode);
     errno = cause;
@@ -150,15 +164,22 @@ void terminal_on_interrupt(void (*handler)(int number))
         sigaction(SIGHUP, &action, NULL);
 }
 
+static void watch_end(int number)
+{
+    struct sigaction end = {.sa_handler = on_crash}, before;
+    if (!sigaction(number, NULL, &before) && before.sa_handler == SIG_DFL)
+        sigaction(number, &end, NULL);
+}
+
 // Handles what ends the process by default, unless somebody else does already, as a sanitizer does.
 static void watch_ends(void)
 {
-    static const int ends[] = {SIGSEGV, SIGILL,  SIGFPE,  SIGABRT, SIGQUIT,   SIGSYS, SIGTRAP,
-                               SIGXCPU, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF};
-    struct sigaction end = {.sa_handler = on_crash}, before;
+    static const int ends[] = {SIGSEGV, SIGILL,  SIGFPE,  SIGABRT,   SIGQUIT, SIGSYS,    SIGTRAP, SIGXCPU,
+                               SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGSTKFLT, SIGIO,   SIGPWR};
     for (size_t i = 0; i < COUNT_OF(ends); i++)
-        if (!sigaction(ends[i], NULL, &before) && before.sa_handler == SIG_DFL)
-            sigaction(ends[i], &end, NULL);
+        watch_end(ends[i]);
+    for (int number = SIGRTMIN; number <= SIGRTMAX; number++)
+        watch_end(number);
 }
 
 // Occupies the descriptors of stdin, stdout and stderr if they are closed, or a file opened later would get such a number

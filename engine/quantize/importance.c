@@ -2,6 +2,7 @@
 // the writer of GGUF. Entries are found by linear search. Files are not trusted: names, counts and values are
 // checked, and long lists are read in pieces.
 #include "engine/quantize/importance.h"
+#include "engine/file_replace.h"
 
 #include "gguf/gguf.h"
 #include "gguf/writer.h"
@@ -344,7 +345,7 @@ static int write_values(struct gguf_writer *w, const struct importance_entry *e,
     return 0;
 }
 
-int importance_write(const struct importance *m, const char *path, struct error *err)
+static int write_matrix(const struct importance *m, const struct file_replace *f, struct error *err)
 {
     const struct importance_entry **sorted = calloc((size_t)m->n + 1, sizeof *sorted);
     struct gguf_writer *w = NULL;
@@ -353,7 +354,7 @@ int importance_write(const struct importance *m, const char *path, struct error 
     for (int i = 0; i < m->n; i++)
         sorted[i] = &m->entries[i];
     qsort(sorted, (size_t)m->n, sizeof *sorted, by_name);
-    int status = gguf_writer_open(&w, path, err);
+    int status = gguf_writer_open_fd(&w, f->fd, f->path, err);
     if (!status) {
         struct str dataset = str_from(m->dataset ? m->dataset : "");
         gguf_write_str(w, "general.type", STR_LIT("imatrix"));
@@ -371,4 +372,15 @@ int importance_write(const struct importance *m, const char *path, struct error 
         return -1;
     }
     return gguf_writer_close(w, err);
+}
+
+int importance_write(const struct importance *m, const char *path, struct error *err)
+{
+    struct file_replace f;
+    if (file_replace_output(&f, path, err))
+        return -1;
+    if (!write_matrix(m, &f, err))
+        return file_replace_end(&f, err);
+    file_replace_abort(&f);
+    return -1;
 }

@@ -4,6 +4,7 @@
 // from an atomic counter. The mapped pages of a tensor are dropped once it is done.
 #include "kernels/cpu.h"
 #include "engine/quantize/quantizer.h"
+#include "engine/file_replace.h"
 
 #include "gguf/writer.h"
 
@@ -365,10 +366,10 @@ static int write_tensors(struct quantizer *q, struct gguf_writer *w, struct erro
     return 0;
 }
 
-int quantizer_write(struct quantizer *q, const char *path, struct error *err)
+static int write_model(struct quantizer *q, const struct file_replace *f, struct error *err)
 {
     struct gguf_writer *w = NULL;
-    int status = gguf_writer_open(&w, path, err);
+    int status = gguf_writer_open_fd(&w, f->fd, f->path, err);
     if (!status)
         write_keys(q, w);
     for (size_t i = 0; !status && i < q->n_tensors; i++) {
@@ -384,4 +385,15 @@ int quantizer_write(struct quantizer *q, const char *path, struct error *err)
         return -1;
     }
     return gguf_writer_close(w, err);
+}
+
+int quantizer_write(struct quantizer *q, const char *path, struct error *err)
+{
+    struct file_replace f;
+    if (file_replace_output(&f, path, err))
+        return -1;
+    if (!write_model(q, &f, err))
+        return file_replace_end(&f, err);
+    file_replace_abort(&f);
+    return -1;
 }
