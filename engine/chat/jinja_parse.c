@@ -495,7 +495,7 @@ static int parse(struct jinja_template *t, struct token_array *tokens, struct er
     t->n_varargs = parser_intern(&p, STR_LIT("varargs"));
     t->n_kwargs = parser_intern(&p, STR_LIT("kwargs"));
     t->n_self = parser_intern(&p, STR_LIT("self"));
-    if (!t->n_self.data || jinja_lex(t, tokens, err))
+    if (err->code || jinja_lex(t, tokens, err)) // a name was not interned
         return -1;
     p.token = tokens->at;
     return statements(&p, NULL, &t->body);
