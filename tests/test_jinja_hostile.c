@@ -89,6 +89,52 @@ Test(jinja_hostile, steps_sizes_and_recursion_are_bounded)
     FAILS("{{ 99999999999999999999 }}", "line 1, column 4: a whole number that needs more than 64 bits");
 }
 
+// Each of these asks for more than a rendering may have, in its own way.
+Test(jinja_hostile, memory_numbers_and_depth_are_bounded)
+{
+    FAILS("{{ ('1' * 2600000)|from_json }}", "line 1, column 20: from_json: a text of more than 2516582 bytes");
+    FAILS(
+        "{% set n = namespace(l='') %}{% set n.l = ('1' * 1000) * 2000 %}{% for i in range(3) %}{% set k = n.l * 8 %}{% endfor %}"
+        "{{ n.l|from_json }}",
+        "line 1, column 128: the template's values take more than 192 MiB");
+    FAILS("{% set l = ('x' * 1000) * 8000 %}{% for i in range(8) %}{% set k = l ~ 'y' %}{% endfor %}",
+          "line 1, column 72: the template's values take more than 192 MiB");
+    refuse_long("{{ ", "1", 600, " }}", "line 1, column 4: a whole number that needs more than 64 bits");
+    refuse_long("{{ 1.", "1", 126, " }}", "line 1, column 4: a number of over 127 digits");
+    FAILS(
+        "{% macro m() %}{% if 1 %}{% if 1 %}{% if 1 %}{% if 1 %}{% if 1 %}{% if 1 %}{% if 1 %}{% if 1 %}{% if 1 %}{% if 1 %}"
+        "{% if 1 %}{% if 1 %}{% if 1 %}{% if 1 %}{% if 1 %}{% if 1 %}{% if 1 %}{% if 1 %}{% if 1 %}{% if 1 %}{{ m() }}"
+        "{% endif %}{% endif %}{% endif %}{% endif %}{% endif %}{% endif %}{% endif %}{% endif %}{% endif %}{% endif %}"
+        "{% endif %}{% endif %}{% endif %}{% endif %}{% endif %}{% endif %}{% endif %}{% endif %}{% endif %}{% endif %}"
+        "{% endmacro %}{{ m() }}",
+        "line 1, column 192: statements, calls and operators are nested deeper than 2000");
+}
+
+Test(jinja_hostile, bytes_that_are_no_utf8_stay_what_they_are)
+{
+    GIVES("{{ 'a\xFF\xC3'|upper }}", "A\xFF\xC3");
+    GIVES("{{ ['a\xFF'] }}", "['a\\xff']");
+    GIVES("{{ '%a' % 'a\xFF' }}", "'a\\xff'");
+    GIVES("{{ 'a\xFF\x80'|length }}{{ 'a\xFF'[-1] }}", "3\xFF");
+    GIVES("{{ ' \xFF '.strip() }}{{ 'b \xFF'.rsplit() }}", "\xFF['b', '\\xff']");
+    GIVES("{{ '\xFF' is upper }}{{ '\xFF'.isalpha() }}{{ '\xCE\xB1\xFF\xCE\xA3'.lower() }}",
+          "FalseFalse\xCE\xB1\xFF\xCF\x83");
+    FAILS("{{ \xFF }}", "line 1, column 4: unexpected '\\xFF'");
+}
+
+Test(jinja_hostile, nobody_needs_to_take_the_error)
+{
+    struct jinja_template *t;
+    struct jinja_output out;
+    const struct value none = {.kind = VALUE_DICT};
+    cr_expect_eq(jinja_parse(&t, STR_LIT("{{"), NULL), -1);
+    cr_expect_null(t);
+    cr_assert_eq(jinja_parse(&t, STR_LIT("{{ 1 / 0 }}"), NULL), 0);
+    cr_expect_eq(jinja_render(t, &none, &jinja_noon, &out, NULL), -1);
+    cr_expect_null(out.text);
+    jinja_free(t);
+}
+
 // A value that is doubled repeatedly must reach a limit before it takes the machine's memory.
 Test(jinja_hostile, doubling_is_stopped)
 {

@@ -170,7 +170,7 @@ static bool numbered_item(const struct value *of, const struct value *index, str
         i += i < 0 ? g->n : 0;
         if (i < 0 || i >= g->n)
             return false;
-        *out = value_int(g->start + i * g->step);
+        *out = value_int(range_item(g, i));
         return true;
     }
     if (!is_string(of) && of->kind != VALUE_LIST && of->kind != VALUE_TUPLE)

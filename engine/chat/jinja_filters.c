@@ -134,7 +134,7 @@ FILTER(truncate)
     if (most < end || leeway < 0)
         return run_fail(r, "truncate() wants a length of at least %lld and a leeway of at least 0", (long long)end);
     s = *in;
-    if (n <= most + leeway) {
+    if (n - most <= leeway) {
         *out = s;
         return 0;
     }
@@ -550,8 +550,7 @@ static bool number_text(const struct value *v, char *out, size_t room)
     size_t n = 0;
     for (size_t i = 0; i < v->text.len; i++) {
         char c = v->text.data[i];
-        bool between =
-            c == '_' && i > 0 && i + 1 < v->text.len && v->text.data[i - 1] != '_' && v->text.data[i + 1] != '_';
+        bool between = c == '_' && i > 0 && i + 1 < v->text.len && v->text.data[i + 1] != '_';
         if (n + 1 >= room || (c == '_' && !between) || c == '\0')
             return false;
         if (c != '_')

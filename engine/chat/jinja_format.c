@@ -62,15 +62,14 @@ static const char *sign_text(const struct spec *s, bool negative)
     return negative ? "-" : s->sign == '+' ? "+" : s->sign == ' ' ? " " : "";
 }
 
-// Inserts separators between groups of digits of the integer part.
-static void group_digits(char *text, size_t room, char separator, size_t group)
+// Inserts separators between groups of digits of the integer part, for which there must be room: a float has at most 309
+// digits before its point.
+static void group_digits(char *text, char separator, size_t group)
 {
     const char *const figures = group == 3 ? "0123456789" : "0123456789abcdefABCDEF";
     size_t n = strspn(text, figures), len = strlen(text);
     for (size_t i = n; i > group;) {
         i -= group;
-        if (len + 2 > room)
-            return;
         memmove(text + i + 1, text + i, len - i + 1);
         text[i] = separator;
         len++;
@@ -101,7 +100,7 @@ static int put_int(struct run *r, struct build *b, const struct spec *s, int64_t
     memset(text, '0', zeros);
     memcpy(text + zeros, p, n + 1);
     if (s->grouped || s->underscores)
-        group_digits(text, sizeof text, s->grouped ? ',' : '_', base == 10 ? 3 : 4);
+        group_digits(text, s->grouped ? ',' : '_', base == 10 ? 3 : 4);
     return put_number(r, b, s, sign_text(s, v < 0), prefix, text, origin);
 }
 
@@ -160,10 +159,20 @@ static int put_float(struct run *r, struct build *b, const struct spec *s, doubl
     for (char *p = text; (type == 'E' || type == 'G' || type == 'F') && *p; p++)
         *p = *p >= 'a' && *p <= 'z' ? (char)(*p - 32) : *p;
     if (s->grouped || s->underscores)
-        group_digits(text, sizeof text - 2, s->grouped ? ',' : '_', 3);
+        group_digits(text, s->grouped ? ',' : '_', 3);
     if (percent)
         strcat(text, "%");
     return put_number(r, b, s, sign_text(s, signbit(f) && !isnan(f)), "", text, origin);
+}
+
+// The character of a number, whose origin it has; text has room for its bytes.
+static int char_of(struct run *r, int64_t i, const struct value *v, char text[4], struct value *out)
+{
+    if (i < 0 || i > 0x10FFFF || (i >= 0xD800 && i < 0xE000))
+        return run_fail(r, "%%c arg not in range(0x110000)");
+    *out = value_string((struct str){text, (size_t)utf8_encode((uint32_t)i, text)});
+    out->origin = v->origin;
+    return 0;
 }
 
 static int put_text(struct run *r, struct build *b, const struct spec *s, const struct value *text)
@@ -288,7 +297,7 @@ static int percent_spec(struct percent *p, struct spec *s)
         return -1;
     if (s->width < 0) {
         left = true;
-        s->width = MIN(-s->width, (int64_t)WIDTH_MAX);
+        s->width = s->width > -WIDTH_MAX ? -s->width : WIDTH_MAX;
     }
     if (format_char(p) == '.') {
         p->at++;
@@ -312,10 +321,8 @@ static int percent_char(struct percent *p, struct spec *s, const struct value *v
     int64_t i;
     struct value c = *v;
     if (whole(v, &i)) {
-        if (i < 0 || i > 0x10FFFF || (i >= 0xD800 && i < 0xE000))
-            return run_fail(p->r, "%%c arg not in range(0x110000)");
-        c = value_string((struct str){text, (size_t)utf8_encode((uint32_t)i, text)});
-        c.origin = v->origin;
+        if (char_of(p->r, i, v, text, &c))
+            return -1;
     } else if (!is_string(v) || v->text.len > 4 || string_chars(v->text) != 1) {
         return run_fail(p->r, "%%c requires int or char");
     }
@@ -477,9 +484,8 @@ static int parse_spec(struct run *r, struct str s, struct spec *out)
         if (spec_number(r, &s, PRECISION_MAX, &out->precision))
             return -1;
     }
-    if (s.len == 1)
-        out->type = s.data[0];
-    return s.len <= 1 ? 0 : run_fail(r, "Invalid format specifier");
+    out->type = s.len ? s.data[0] : '\0';
+    return s.len == (out->type != '\0') ? 0 : run_fail(r, "Invalid format specifier");
 }
 
 static int unknown_code(struct run *r, const struct spec *s, const struct value *v)
@@ -510,10 +516,10 @@ static int format_number(struct run *r, struct build *b, const struct spec *s, c
         return -1;
     if (s->type == 'c' && is_whole) {
         char text[4];
-        if (i < 0 || i > 0x10FFFF || (i >= 0xD800 && i < 0xE000))
-            return run_fail(r, "%%c arg not in range(0x110000)");
-        struct value c = value_string((struct str){text, (size_t)utf8_encode((uint32_t)i, text)});
-        return put_text(r, b, s, &c);
+        struct value c;
+        struct spec aligned = *s; // as a number is
+        aligned.align = s->align && s->align != '=' ? s->align : '>';
+        return char_of(r, i, v, text, &c) ? -1 : put_text(r, b, &aligned, &c);
     }
     if (is_whole && (!s->type || strchr("dboxXn", s->type))) {
         if (s->precision >= 0)

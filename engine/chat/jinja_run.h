@@ -85,6 +85,11 @@ struct range {
     int64_t start, stop, step;
     int64_t n;
 };
+// Item i, which is one of the range: the product may need more than 64 bits on the way.
+static inline int64_t range_item(const struct range *g, int64_t i)
+{
+    return (int64_t)((uint64_t)g->start + (uint64_t)i * (uint64_t)g->step);
+}
 // The result of map, select, items and similar filters: it can be iterated once.
 struct iterator {
     struct object head;
