@@ -1,28 +1,10 @@
 // Tests templates for which memory or steps run out. Each allocation of parsing and rendering fails once, the N-th one for
 // every N, and each number of steps up to those that the rendering takes is its limit once. The error must say so, or the
 // output be what it is otherwise; nothing may leak.
-//
-// The arena takes large blocks from the heap, so that few of its allocations would fail if only malloc did: the linker
-// redirects the calls of the arena, too (--wrap, tests/meson.build).
+#include "tests/arena_faults.h"
 #include "tests/jinja_cases.h"
 #include "tests/jinja_expect.h"
 #include "tests/jinja_failures.h"
-#include "tests/memory_faults.h"
-
-WRAP(void *, arena_alloc, (struct arena * arena, size_t size, size_t align))
-{
-    return memory_fails() ? NULL : __real_arena_alloc(arena, size, align);
-}
-
-WRAP(void *, arena_array, (struct arena * arena, size_t count, size_t size, size_t align))
-{
-    return memory_fails() ? NULL : __real_arena_array(arena, count, size, align);
-}
-
-WRAP(char *, arena_strdup, (struct arena * arena, struct str s))
-{
-    return memory_fails() ? NULL : __real_arena_strdup(arena, s);
-}
 
 // What one template gives: its text, or the text of its error.
 struct outcome {
