@@ -166,9 +166,9 @@ Test(chat_faults, templates_without_memory_are_not_opened, .timeout = 60)
 // --- Messages ---
 
 static const char vocabulary[] =
-    "model str gpt2\npre str gpt-2\nadd_bos_token bool 1\nbos_token_id u32 0\neos_token_id u32 1\n"
-    "tokens strs <s> </s> <|im_start|> <|im_end|> <tool> < | > / s i m _ t a r e n d u o l y \xC4\x8A\n"
-    "token_type i32s 3 3 3 3 4 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1\nmerges strs";
+    "model str gpt2\npre str gpt-2\nadd_bos_token bool 1\nbos_token_id u32 0\neos_token_id u32 1\nunknown_token_id u32 24\n"
+    "tokens strs <s> </s> <|im_start|> <|im_end|> <tool> < | > / s i m _ t a r e n d u o l y \xC4\x8A <unk>\n"
+    "token_type i32s 3 3 3 3 4 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 2\nmerges strs";
 
 static int read_value(struct value *out, struct arena *arena, const char *text, struct error *err)
 {
