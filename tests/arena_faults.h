@@ -7,6 +7,13 @@
 
 #include "tests/memory_faults.h"
 
+WRAP(void *, aligned_alloc, (size_t align, size_t n))
+{
+    void *p = memory_fails() ? NULL : __real_aligned_alloc(align, n);
+    heap_live += p != NULL;
+    return p;
+}
+
 WRAP(void *, arena_alloc, (struct arena * arena, size_t size, size_t align))
 {
     return memory_fails() ? NULL : __real_arena_alloc(arena, size, align);
