@@ -4,6 +4,7 @@
 // had been.
 //
 // A verb runs in a child of its own, which counts the calls; the linker redirects them here (--wrap, tests/meson.build).
+#include "cmd/batch/batch_journal.h"
 #include "cmd/verbs.h"
 #include "tests/batch_rig.h"
 #include "tests/sanitized.h"
@@ -203,19 +204,27 @@ struct job {
     const char *argv[18];
     int (*verb)(int argc, char **argv);
     bool resumes; // the output is gone on with, and whole in the end
+    bool goes_on; // it begins with the part of an output that put_part writes
 };
 static const struct job quantize = {
-    {"quantize", "m.gguf", "out", "Q4_0", "--allow-requantize", "-t", "2"}, cmd_quantize, false};
+    {"quantize", "m.gguf", "out", "Q4_0", "--allow-requantize", "-t", "2"}, cmd_quantize, false, false};
 static const struct job batch = {{"batch", "in", "-o", "out", "--format", "jsonl", "-np", "3", "-t", "2", "--device",
                                   "cpu", "-c", "256", "-ub", "32"},
                                  cmd_batch,
-                                 true};
+                                 true,
+                                 false};
 static const struct job again = {{"batch", "in", "-o", "out", "--format", "jsonl", "-np", "3", "-t", "2", "--device",
                                   "cpu", "-c", "256", "-ub", "32", "--retry-errors"},
                                  cmd_batch,
-                                 true};
+                                 true,
+                                 false};
+static const struct job going_on = {{"batch", "in", "-o", "out", "--format", "jsonl", "-np", "3", "-t", "2", "--device",
+                                     "cpu", "-c", "256", "-ub", "32", "--retry-errors"},
+                                    cmd_batch,
+                                    true,
+                                    true};
 static const struct job logits = {
-    {"logits", "--ids", "ids", "-o", "out", "-t", "2", "--device", "cpu"}, cmd_logits, false};
+    {"logits", "--ids", "ids", "-o", "out", "-t", "2", "--device", "cpu"}, cmd_logits, false, false};
 
 static int open_descriptors(void)
 {
@@ -281,11 +290,19 @@ static bool has_temporary(void)
     return yes;
 }
 
+static const char *const output_names[] = {"out", "out.journal", "out.manifest"};
+static const char *const part_names[] = {"part", "part.journal", "part.manifest"};
+
 static void clear_output(const struct job *job)
 {
-    static const char *const names[] = {"out", "out.journal", "out.manifest"};
-    for (size_t i = 0; i < COUNT_OF(names); i++)
-        unlink(names[i]);
+    for (size_t i = 0; i < COUNT_OF(output_names); i++) {
+        unlink(output_names[i]);
+        if (!job->goes_on)
+            continue;
+        char *part = read_text(part_names[i]);
+        write_text(output_names[i], part);
+        free(part);
+    }
     if (!job->resumes)
         write_text("out", "old");
 }
@@ -356,6 +373,47 @@ static void fail_all(const struct job *job, long memory_step)
 Test(call_faults, quantizing_survives_every_failed_call)
 {
     fail_all(&quantize, MEMORY_STEP);
+}
+
+// The state of the run of `batch` that was interrupted: rows 1 to 3 are in the output, of which the second has failed, and row
+// 8 waits in the journal.
+static void put_part(void)
+{
+    static const char failed[] = "{\"id\":\"batch_req_2\",\"custom_id\":\"row-2\",\"response\":null,"
+                                 "\"error\":{\"code\":\"timeout\",\"message\":\"late\"}}";
+    bool none;
+    struct text out = {0}, journal = {0};
+    disarm();
+    write_plain_rows("in");
+    clear_output(&batch);
+    cr_assert_eq(run_with_fault(&batch, READ, -1, &none), 0, "%s", read_text("err"));
+    char *all = read_text("out"), *rest = all;
+    text_append(&journal, STR_LIT(JOURNAL_HEAD));
+    for (int i = 1; i <= 8; i++) {
+        const struct str line = str_from(i == 2 ? failed : strsep(&rest, "\n"));
+        if (i == 2)
+            strsep(&rest, "\n");
+        if (i <= 3) {
+            text_print(&out, "%.*s\n", STR_ARG(line));
+            batch_journal_print_sum(&journal, i, batch_row_sum(line));
+        } else if (i == 8) {
+            batch_journal_print_row(&journal, line);
+        }
+    }
+    text_append(&out, (struct str){"", 1});
+    text_append(&journal, (struct str){"", 1});
+    write_text("part", out.data);
+    write_text("part.journal", journal.data);
+    cr_assert_eq(system("cp out.manifest part.manifest"), 0);
+    text_free(&out);
+    text_free(&journal);
+    free(all);
+}
+
+Test(call_faults, a_batch_that_is_gone_on_with_survives_every_failed_call)
+{
+    put_part();
+    fail_all(&going_on, MEMORY_STEP);
 }
 
 Test(call_faults, a_batch_survives_every_failed_call)

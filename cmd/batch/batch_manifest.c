@@ -46,7 +46,8 @@ int batch_manifest_make(struct batch_manifest *m, const struct options *o, struc
         const char *name = is_important(i) ? options_print_value(o, i, V_BATCH, &value) : NULL;
         // a flag that was not given has the file's or the built-in default, which the model's fingerprint covers
         if (name && (o->given[i] || i == OPT_kv_key || i == OPT_kv_value || i == OPT_n_ctx))
-            status = set(&parameters, &arena, name, value.data ? value.data : "", err);
+            status = value.failed ? fail(err, E_MEMORY, "no memory for the parameters of a batch")
+                                  : set(&parameters, &arena, name, value.data, err);
         text_free(&value);
     }
     if (!status)

@@ -52,8 +52,9 @@ static int list_settings(const struct chat *c, struct arena *arena, struct value
             continue;
         int status = value_list_new(&list, arena, err);
         for (int i = 0; !status && options_value(c->o, (enum option_number)n, i, &value); i++, value.size = 0)
-            status = value_string_copy(&text, arena, (struct str){value.data, value.size}, err) ||
-                     value_list_push(arena, &list, text, err);
+            status = value.failed ? fail(err, E_MEMORY, "no memory for the settings of a session")
+                                  : value_string_copy(&text, arena, (struct str){value.data, value.size}, err) ||
+                                        value_list_push(arena, &list, text, err);
         text_free(&value);
         if (status || value_dict_set(arena, out, options_name((enum option_number)n),
                                      value_count(&list) == 1 ? list.list->items[0] : list, err))
