@@ -106,6 +106,8 @@ static const struct jinja_failure jinja_failures[] = {
     {"'\\x'", "line 1, column 5: an escape of 2 hexadecimal digits is cut short"},
     {"1 is divisibleby(x)", "line 1, column 6: 'x' is undefined"},
     {"(1)[0].x", "line 1, column 10: int object has no element 0"},
+    {"{1: 1, 'a': 2}|tojson(sort_keys=true)", "line 1, column 19: tojson: keys of different kinds cannot be sorted"},
+    {"{none: 1, 2: 2}|tojson(sort_keys=true)", "line 1, column 20: tojson: keys of different kinds cannot be sorted"},
     {"[{'a':1}]|map(attribute='b.')|list|length", "line 1, column 14: 'dict object' has no attribute 'b'"},
     {"x._y is defined", "line 1, column 5: 'x' is undefined"},
     {"range()", "line 1, column 9: range() takes one to three plain arguments"},
@@ -890,6 +892,7 @@ static const struct jinja_failure jinja_refused[] = {
 // Expressions that Jinja2 computes: whole numbers have 64 bits here, there are no complex ones, and an argument of another type
 // is an error even where Jinja2 gives an undefined value or looks at it later.
 static const struct jinja_failure jinja_own_failures[] = {
+    {"{true: 1, 0: 2}|tojson(sort_keys=true)", "line 1, column 20: tojson: keys of different kinds cannot be sorted"},
     {"'a'|tojson(separators=('xxxxxxxxxxxxxxxxx', ':'))", "line 1, column 8: separators are a pair of short strings"},
     {"'%*d' % (99999999, 1)", "line 1, column 10: a width or precision over 1048576"},
     {"'%.*f' % (99999999, 1.0)", "line 1, column 11: a width or precision over 1000"},

@@ -2,6 +2,7 @@
 // into pieces.
 #include "engine/chat/chat.h"
 #include "engine/json.h"
+#include "tests/vocab_recipe.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -517,4 +518,26 @@ Test(answer, nobody_needs_to_take_the_error_or_the_count)
     cr_expect_eq(answer_tool_calls(&a, &arena, &calls, NULL, NULL), 0);
     cr_expect_eq(value_count(&calls), 0u);
     arena_free(&arena);
+}
+
+// Control tokens that are a part of a mark are text, others are dropped.
+Test(answer, control_tokens_are_text_where_they_make_a_mark)
+{
+    struct tokenizer *t = vocab_from("model str gpt2\npre str gpt-2\ntokens strs a b <think> </think> <end> <unk>\n"
+                                     "unknown_token_id u32 5\ntoken_type i32s 1 1 3 3 3 2\nmerges strs");
+    static const int32_t ids[] = {2, 0, 4, 3, 5, 1, 4};
+    const struct answer_style style = {.think_open = "<think>", .think_close = "</think>"};
+    struct detokenizer d = detokenizer_begin(t, true);
+    struct shown s = {.part = -1};
+    struct error err = {0};
+    struct answer a;
+    answer_begin(&a, &style, show, &s);
+    for (size_t i = 0; i < COUNT_OF(ids); i++)
+        cr_assert_eq(answer_push_token(&a, &d, ids[i], &err), 0, "%s", err.text);
+    cr_assert_eq(answer_end(&a, &err), 0);
+    text_append(&s.text, (struct str){"", 1});
+    cr_expect_str_eq(s.text.data, "R(a)C(b");
+    answer_free(&a);
+    text_free(&s.text);
+    tokenizer_free(t);
 }

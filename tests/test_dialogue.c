@@ -2,6 +2,7 @@
 #include "engine/answer_rule.h"
 #include "engine/chat/dialogue.h"
 #include "models/synth_model.h"
+#include "tests/vocab_recipe.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -316,4 +317,46 @@ Test(dialogue, the_same_text_in_other_tokens_stays_what_it_was)
                    "a control token is not its text");
     token_list_free(&words_of);
     token_list_free(&bytes);
+}
+
+// Tokens 0 to 4 are a, b, ab, abc and c; 5 is a control token.
+Test(dialogue, other_tokens_of_the_same_text_are_taken_from_what_is_held)
+{
+    static const struct {
+        int32_t held[4], given[4], want[4]; // -1 ends them
+    } cases[] = {
+        {{2, -1}, {0, 1, -1}, {2, -1}},
+        {{0, 1, -1}, {2, -1}, {0, 1, -1}},
+        {{3, -1}, {2, 4, -1}, {3, -1}},
+        {{2, 4, -1}, {3, -1}, {2, 4, -1}},
+        {{0, 2, -1}, {0, 0, 1, -1}, {0, 2, -1}},
+        {{2, 4, -1}, {0, 1, 4, -1}, {2, 4, -1}},
+        {{2, -1}, {0, 1, 4, -1}, {2, 4, -1}},
+        {{2, -1}, {0, -1}, {0, -1}},       // the text given is shorter
+        {{0, -1}, {2, -1}, {2, -1}},       // that held is
+        {{2, -1}, {0, 4, -1}, {0, 4, -1}}, // it is another one
+        {{5, -1}, {0, -1}, {0, -1}},       // a control token has no text
+        {{2, -1}, {0, 5, -1}, {0, 5, -1}},
+        {{5, 2, -1}, {5, 0, 1, -1}, {5, 2, -1}},
+        {{-1}, {0, -1}, {0, -1}},
+        {{0, -1}, {-1}, {-1}},
+    };
+    struct tokenizer *t = vocab_from("model str gpt2\npre str gpt-2\ntokens strs a b ab abc c <s>\n"
+                                     "token_type i32s 1 1 1 1 1 3\nmerges strs");
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct token_list got = {0};
+        struct error err = {0};
+        size_t n_held = 0, n_given = 0, n_want = 0;
+        while (cases[i].held[n_held] >= 0)
+            n_held++;
+        while (cases[i].given[n_given] >= 0)
+            n_given++;
+        while (cases[i].want[n_want] >= 0)
+            n_want++;
+        cr_assert_eq(dialogue_align(t, cases[i].held, n_held, cases[i].given, n_given, &got, &err), 0, "%s", err.text);
+        cr_expect(got.n == n_want && (!n_want || !memcmp(got.ids, cases[i].want, n_want * sizeof *got.ids)), "row %zu",
+                  i);
+        token_list_free(&got);
+    }
+    tokenizer_free(t);
 }

@@ -40,7 +40,7 @@ WRAP(char *, strdup, (const char *text))
     return p;
 }
 
-enum { N_TOKENS = 80 };
+enum { N_TOKENS = 80, N_LONG = 240 };
 static char folder[] = "/tmp/quern-snapshot-faults-XXXXXX";
 static char path[100], file[100];
 static struct model *model;
@@ -87,7 +87,7 @@ static void close_all(void)
 static int prompt(struct session *s, int n)
 {
     struct error err = {0};
-    int32_t text[N_TOKENS + 1];
+    int32_t text[N_LONG];
     int n_reused;
     for (int i = 0; i < n; i++)
         text[i] = 3 + i * 7919 % 390;
@@ -188,6 +188,44 @@ Test(snapshot_faults, recurrent_state_comes_back_or_is_refused, .fini = close_al
     cr_expect_eq(load(&err), -1);
     cr_expect(strstr(err.text, "the cache is damaged: its state has changed"), "%s", err.text);
     cr_expect_eq(session_length(session, 0), 0, "pages without their state are not kept");
+}
+
+// A model whose every layer has a window gives up the beginning of a long text.
+Test(snapshot_faults, a_text_whose_beginning_is_gone_is_not_kept, .fini = close_all, .timeout = 60)
+{
+    struct error err = {0};
+    open_all("phi3-window-tiny");
+    prompt(session, N_TOKENS);
+    cr_expect_eq(save(&err), 0, "%s", err.text);
+    prompt(session, N_LONG);
+    cr_expect_eq(save(&err), -1);
+    cr_expect_str_eq(err.text, "the beginning has left the model's window, and is not held any more");
+}
+
+// Whoever writes a cache of tokens that are none gets it refused, checksums or not.
+Test(snapshot_faults, tokens_that_are_none_are_refused, .fini = close_all, .timeout = 60)
+{
+    enum { CHECKED = SNAPSHOT_HEAD - 8 }; // bytes of the head before its checksum
+    const int32_t bad[] = {-1, 400};
+    struct error err = {0};
+    open_all("llama-tiny");
+    prompt(session, N_TOKENS);
+    cr_assert_eq(save(&err), 0, "%s", err.text);
+    for (size_t i = 0; i < COUNT_OF(bad); i++) {
+        uint8_t head[SNAPSHOT_HEAD];
+        int32_t tokens[N_TOKENS];
+        FILE *f = fopen(file, "r+b");
+        cr_assert(f && fread(head, 1, sizeof head, f) == sizeof head && fread(tokens, 4, N_TOKENS, f) == N_TOKENS);
+        tokens[N_TOKENS - 1] = bad[i];
+        const uint64_t sum = snapshot_checksum(tokens, sizeof tokens, snapshot_checksum(head, CHECKED, 0));
+        memcpy(head + CHECKED, &sum, sizeof sum);
+        rewind(f);
+        cr_assert(fwrite(head, 1, sizeof head, f) == sizeof head && fwrite(tokens, 4, N_TOKENS, f) == N_TOKENS);
+        fclose(f);
+        cr_expect_eq(load(&err), -1);
+        cr_expect(strstr(err.text, "the cache is damaged: a token is not in the vocabulary"), "%s", err.text);
+        cr_expect_eq(session_length(session, 0), 0);
+    }
 }
 
 // --- dialogues ---
