@@ -29,7 +29,7 @@ TestSuite(call_faults, .init = open_folder, .fini = rig_close, .timeout = 280);
 
 // --- the calls ---
 
-enum kind { READ, WRITE, SYNC, RENAME, CUT, STATUS, OPEN, MAP, THREAD, MEMORY, KINDS };
+enum kind { READ, WRITE, SYNC, RENAME, CUT, STATUS, OPEN, MAP, THREAD, MEMORY, READ_AGAIN, WRITE_AGAIN, KINDS };
 static const struct {
     const char *name;
     int number; // of errno
@@ -45,6 +45,9 @@ static const struct {
     [MAP] = {"mmap", ENOMEM, E_MEMORY},
     [THREAD] = {"pthread_create", EAGAIN, E_MEMORY},
     [MEMORY] = {"malloc", ENOMEM, E_MEMORY},
+    // a signal interrupts these, which are done again
+    [READ_AGAIN] = {"interrupted read", EINTR, E_OK},
+    [WRITE_AGAIN] = {"interrupted write", EINTR, E_OK},
 };
 
 static _Atomic long left[KINDS]; // so many calls from now on one fails: 1 is the next; 0: none fails
@@ -149,16 +152,16 @@ WRAP(char *, strndup, (const char *s, size_t n))
 }
 WRAP(ssize_t, read, (int fd, void *to, size_t n))
 {
-    return fails(READ) ? -1 : __real_read(fd, to, n);
+    return fails(READ) || fails(READ_AGAIN) ? -1 : __real_read(fd, to, n);
 }
 WRAP(ssize_t, pread64, (int fd, void *to, size_t n, off_t at))
 {
-    return fails(READ) ? -1 : __real_pread64(fd, to, n, at);
+    return fails(READ) || fails(READ_AGAIN) ? -1 : __real_pread64(fd, to, n, at);
 }
 // Notes on stderr are no matter of a file.
 WRAP(ssize_t, write, (int fd, const void *from, size_t n))
 {
-    return fd > STDERR_FILENO && fails(WRITE) ? -1 : __real_write(fd, from, n);
+    return fd > STDERR_FILENO && (fails(WRITE) || fails(WRITE_AGAIN)) ? -1 : __real_write(fd, from, n);
 }
 WRAP(int, fsync, (int fd))
 {
@@ -367,11 +370,14 @@ static void fail_all(const struct job *job, long memory_step)
     clear_output(job);
     cr_assert_eq(run_with_fault(job, READ, -1, &none), 0, "%s", read_text("err"));
     cr_assert_eq(system("mv out whole"), 0);
-    for (int kind = 0; kind < KINDS; kind++)
-        fail_each(job, (enum kind)kind,
-                  kind == MEMORY                 ? memory_step
-                  : kind == READ && job->goes_on ? (memory_step + 1) / 2
-                                                 : 1);
+    for (int kind = 0; kind < KINDS; kind++) {
+        const bool reads = kind == READ || kind == READ_AGAIN, interrupted = kind == READ_AGAIN || kind == WRITE_AGAIN;
+        if (!interrupted || job->goes_on)
+            fail_each(job, (enum kind)kind,
+                      kind == MEMORY          ? memory_step
+                      : reads && job->goes_on ? (memory_step + 1) / 2
+                                              : 1);
+    }
 }
 
 Test(call_faults, quantizing_survives_every_failed_call)

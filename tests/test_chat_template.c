@@ -3,8 +3,10 @@
 #include "engine/chat/chat.h"
 #include "tests/jinja_expect.h"
 #include "tests/token_expect.h"
+#include "gguf/writer.h"
 
 #include <time.h>
+#include <unistd.h>
 
 static char *read_shared(const char *name, size_t *size)
 {
@@ -256,4 +258,60 @@ Test(chat_template, messages_of_any_form_reach_the_template_or_are_refused)
     for (size_t i = 0; i < COUNT_OF(odd); i++)
         check_odd(t, &odd[i]);
     tokenizer_free(t);
+}
+
+// --- The templates of a file ---
+
+// Opens a file with templates of these names, of which "" is the default one. Each renders its name.
+static struct gguf *file_with(const char *const *names, size_t n)
+{
+    char path[] = "/tmp/quern-chat-template-XXXXXX";
+    struct gguf_writer *w;
+    struct gguf *file;
+    struct error err = {0};
+    close(mkstemp(path));
+    cr_assert_eq(gguf_writer_open(&w, path, &err), 0, "%s", err.text);
+    gguf_write_str(w, "general.architecture", STR_LIT("llama"));
+    for (size_t i = 0; i < n; i++) {
+        char key[100];
+        snprintf(key, sizeof key, "tokenizer.chat_template%s%s", *names[i] ? "." : "", names[i]);
+        gguf_write_str(w, key, str_from(*names[i] ? names[i] : "default"));
+    }
+    cr_assert_eq(gguf_writer_close(w, &err), 0, "%s", err.text);
+    cr_assert_eq(gguf_open(&file, path, 0, &err), 0, "%s", err.text);
+    unlink(path);
+    return file;
+}
+
+Test(chat_template, a_file_has_the_template_or_names_those_it_has)
+{
+    static const char *const three[] = {"", "tool_use", "rag"};
+    static const struct {
+        size_t from, n; // of the three
+        const char *name, *gives;
+    } cases[] = {
+        {0, 3, NULL, "default"},
+        {0, 3, "rag", "rag"},
+        {0, 3, "none", "the model has no chat template named 'none'; it has tool_use, rag"},
+        {1, 2, NULL, "the model has no chat template (tokenizer.chat_template); it has some with names: tool_use, rag"},
+        {0, 1, "rag", "the model has no chat template named 'rag'"},
+        {0, 0, NULL, "the model has no chat template (tokenizer.chat_template)"},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct gguf *file = file_with(three + cases[i].from, cases[i].n);
+        const struct chat_choice choice = {.name = cases[i].name};
+        struct chat_template *t;
+        struct error err = {0};
+        const int status = chat_open(&t, file, NULL, &choice, &err);
+        const struct str got = status ? str_from(err.text) : chat_source(t);
+        cr_expect(str_equal_z(got, cases[i].gives), "row %zu: %.*s", i, STR_ARG(got));
+        cr_expect_eq(chat_template_exists(file, cases[i].name), status == 0);
+        chat_close(t);
+        gguf_close(file);
+    }
+    struct chat_template *t;
+    struct error err;
+    cr_expect(!chat_template_exists(NULL, NULL));
+    cr_expect_eq(chat_open(&t, NULL, NULL, &(struct chat_choice){.name = "x"}, &err), -1);
+    cr_expect_str_eq(err.text, "the model has no chat template named 'x'");
 }
