@@ -6,8 +6,12 @@
 #define QUERN_JINJA_CASES_H
 
 // The variables that these templates may use; x, y and m are none of them.
+#define JINJA_TEN "0123456789"
+#define JINJA_FIFTY JINJA_TEN JINJA_TEN JINJA_TEN JINJA_TEN JINJA_TEN
+#define JINJA_LONG JINJA_FIFTY JINJA_FIFTY JINJA_FIFTY JINJA_FIFTY JINJA_FIFTY JINJA_FIFTY JINJA_FIFTY JINJA_FIFTY
 #define JINJA_CONTEXT                                                                                                  \
-    "{\"i\": \"abc\", \"n\": 5, \"l\": [3, 1, 2], \"d\": {\"a\": 1, \"_p\": 2}, \"big\": 99999999999999999999, \"nan\": NaN}"
+    "{\"i\": \"abc\", \"n\": 5, \"l\": [3, 1, 2], \"d\": {\"a\": 1, \"_p\": 2}, \"big\": 99999999999999999999, "       \
+    "\"nan\": NaN, \"s\": \"" JINJA_LONG "\"}"
 
 struct jinja_case {
     const char *source, *gives; // a template and its output
@@ -1402,6 +1406,29 @@ static const struct jinja_case jinja_cases[] = {
     {"{'ab': 1, 'a': 2, '\303\251': 3, '': 4}|tojson(sort_keys=true)", "{\"\": 4, \"a\": 2, \"ab\": 1, \"\303\251\": 3}"},
     {"'n' in namespace(n=1) if 0 else 1", "1"},
     {"'%5.3s|' % 'abcdef'", "  abc|"},
+    {"'{:^500}'.format(s)|length", "500"},
+    {"'{:.300}'.format(s)|length", "300"},
+    {"'%.300s' % s|length", "400"},
+    {"'x' in s", "False"},
+    {"s + s == s ~ s", "True"},
+    {"s is upper", "False"},
+    {"s.isalpha()", "False"},
+    {"s|e|length", "400"},
+    {"s|tojson|length", "402"},
+    {"s|title|length", "400"},
+    {"s|wordcount", "1"},
+    {"s|trim|length", "400"},
+    {"s.split('5')|length", "41"},
+    {"s.replace('0', '\303\251')|length", "400"},
+    {"s[10:20]", "0123456789"},
+    {"s|reverse|length", "400"},
+    {"[s]|string|length", "404"},
+    {"('%a' % s)|length", "402"},
+    {"{s: 1}[s]", "1"},
+    {"s in {s: 1}", "True"},
+    {"[s] == [s]", "True"},
+    {"s|urlencode|length", "400"},
+    {"s|float > 1", "True"},
     {"cycler(1).foo", ""},
     {"none.x", ""},
     {"none['x']", ""},
@@ -1554,6 +1581,12 @@ static const struct jinja_case jinja_templates[] = {
     {"{% for k, items in [{'k': 'b'}, {'k': 'a'}]|groupby('k') %}{{ k }}{{ items|length }}{% endfor %}", "a1b1"},
     {"{% set loop = 5 %}{{ loop }}", "5"},
     {"{% set caller = 1 %}{{ caller }}", "1"},
+    {"{% macro m(a, b, c, d, e, f, g, h) %}{{ h }}{% endmacro %}{{ m(a=1, b=2, c=3, d=4, e=5, f=6, g=7, h=8) }}", "8"},
+    {"{% set ns = namespace(v=s ~ s) %}{% set ns.v = ns.v ~ s %}{% set ns.v = ns.v ~ i %}{% set ns.v = ns.v ~ s %}{{ ns.v|length }}", "1603"},
+    {"{% set a = 'x' * 300 %}{% set b = a ~ 'y' %}{% set c = b ~ s %}{{ c|length }}", "701"},
+    {"{% autoescape true %}{{ s ~ '<' }}{{ '<' ~ ('<'|e) ~ n }}{% endautoescape %}", "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789&lt;&lt;&lt;5"},
+    {"{% for a in l if a %}{{ a }}{% else %}{% endfor %}", "312"},
+    {"{% set loop = s %}{% for a in l %}{{ loop.index }}{% endfor %}{{ loop|length }}\n", "123400"},
     {"{{ 1 is divisibleby 2, 3 }}", "(False, 3)"},
     {"{{ 1.e5 }}", ""},
     {"{{ 1.5.5 }}", ""},
