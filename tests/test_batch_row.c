@@ -631,6 +631,48 @@ Test(batch_row, records_become_rows_or_are_refused)
     }
 }
 
+// Records that were cut out of the input wrongly, or are no text.
+Test(batch_row, records_that_are_none_are_refused)
+{
+    static const struct {
+        struct record record;
+        const char *code, *says;
+    } bad[] = {
+        {{.number = 3, .line = 5, .bytes = {"a", 1}, .is_too_long = true}, "invalid_row", "line 5: longer than 64 MiB"},
+        {{.number = 3, .line = 5, .bytes = {"\"a", 2}, .is_open = true},
+         "invalid_row",
+         "line 5: a quote that nothing closes"},
+        {{.number = 3, .line = 5, .bytes = {"a\xff", 2}}, "invalid_utf8", "line 5: not UTF-8"},
+    };
+    for (size_t i = 0; i < COUNT_OF(bad); i++) {
+        const struct row_form form = {.format = FORMAT_CSV, .fields = columns, .n_fields = COUNT_OF(columns)};
+        struct batch_row row = {.arena = {0}};
+        struct error err = {0};
+        const char *code = "";
+        cr_expect_eq(batch_row_parse(&row, &bad[i].record, &form, &code, &err), -1);
+        cr_expect_str_eq(code, bad[i].code);
+        cr_expect_str_eq(err.text, bad[i].says);
+        batch_row_free(&row);
+    }
+}
+
+Test(batch_row, a_row_has_as_many_prompts_as_are_allowed)
+{
+    for (int n = ROW_PROMPTS_MOST; n <= ROW_PROMPTS_MOST + 1; n++) {
+        struct text record = {0}, got = {0};
+        struct error err = {0};
+        text_print(&record, "{\"prompt\": [\"a\"");
+        for (int i = 1; i < n; i++)
+            text_append(&record, STR_LIT(", \"a\""));
+        text_append(&record, STR_LIT("]}\0"));
+        const int status = parse(&(struct row_case){.format = FORMAT_JSONL, .record = record.data}, &got, &err);
+        cr_expect_eq(status, n > ROW_PROMPTS_MOST ? -1 : 0);
+        cr_expect(!status || !strcmp(err.text, "prompt: 2049 of them, limit 2048"), "%s", err.text);
+        text_free(&record);
+        text_free(&got);
+    }
+}
+
 static void fail_each(const struct row_case *c)
 {
     const long live = heap_live;
