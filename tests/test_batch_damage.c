@@ -307,6 +307,7 @@ Test(batch_damage, without_order_the_rows_of_the_journal_come_first)
         expect_says("a", lines[N_ROWS - i * 2]);
 }
 
+#define HEAD_OF_ROW "{\"id\":\"batch_req_"
 Test(batch_damage, rows_of_another_input_and_rows_that_are_there_twice_are_refused)
 {
     make_whole();
@@ -316,4 +317,21 @@ Test(batch_damage, rows_of_another_input_and_rows_that_are_there_twice_are_refus
     put_state(N_OUT + 1);
     cr_assert_eq(shell("sed -n 2p whole | sed 's/batch_req_2/batch_req_99/' >>out; " GO_ON), 2, "%s", read_text("err"));
     expect_says("err", "out: row 99, but the input has 30: it is the output of another input");
+    struct text journal = {0}, row = {0};
+    text_print(&row, HEAD_OF_ROW "99%s", lines[9] + strlen(HEAD_OF_ROW "9"));
+    text_append(&journal, STR_LIT(JOURNAL_HEAD));
+    batch_journal_print_row(&journal, (struct str){row.data, row.size});
+    put_state(1);
+    put_file("out", "", 0);
+    put_file("out.journal", journal.data, journal.size);
+    cr_assert_eq(shell(GO_ON), 2, "%s", read_text("err"));
+    expect_says("err", "out.journal: row 99, but the input has 30: it is the output of another input");
+    journal.size = sizeof JOURNAL_HEAD - 1; // a row that waits there twice is taken once
+    for (int i = 0; i < 2; i++)
+        batch_journal_print_row(&journal, str_from(lines[9]));
+    put_file("out.journal", journal.data, journal.size);
+    cr_assert_eq(shell(GO_ON), 1, "%s", read_text("err"));
+    cr_expect(same_files("out", "whole"));
+    text_free(&journal);
+    text_free(&row);
 }

@@ -19,13 +19,12 @@ struct loading {
     size_t n_sound;
 };
 
+// Notes a row that was not there before.
 static int note_done(struct batch_output *o, const struct output_line *line, const char *path, struct error *err)
 {
     if (line->number > o->o.n_records)
         return fail(err, E_USAGE, "%s: row %lld, but the input has %lld: it is the output of another input", path,
                     (long long)line->number, (long long)o->o.n_records);
-    if (o->done[line->number])
-        return 0;
     o->done[line->number] = 1;
     o->id_hash[line->number] = batch_id_hash(line->custom_id);
     o->n_done++;
