@@ -108,6 +108,7 @@ static const struct jinja_failure jinja_failures[] = {
     {"(1)[0].x", "line 1, column 10: int object has no element 0"},
     {"{1: 1, 'a': 2}|tojson(sort_keys=true)", "line 1, column 19: tojson: keys of different kinds cannot be sorted"},
     {"{none: 1, 2: 2}|tojson(sort_keys=true)", "line 1, column 20: tojson: keys of different kinds cannot be sorted"},
+    {"'a'.center(9, s)", "line 1, column 14: the fill character must be exactly one character long"},
     {"[{'a':1}]|map(attribute='b.')|list|length", "line 1, column 14: 'dict object' has no attribute 'b'"},
     {"x._y is defined", "line 1, column 5: 'x' is undefined"},
     {"range()", "line 1, column 9: range() takes one to three plain arguments"},

@@ -175,6 +175,8 @@ static const struct row_case cases[] = {
      "completion row-3 (own) prompt=\"a\" object"},
     {FORMAT_JSONL, ROW_COMPLETION, NULL, NULL, false, "{\"prompt\": \"a\", \"response_format\": {\"type\": \"json_object\", \"schema\": {\"properties\": {}}}}",
      "completion row-3 (own) prompt=\"a\" schema guide={\"type\": \"object\", \"properties\": {}}"},
+    {FORMAT_JSONL, ROW_COMPLETION, NULL, NULL, false, "{\"prompt\": \"a\", \"response_format\": {\"type\": \"json_object\", \"schema\": {\"a\": 1, \"b\": 2, \"c\": 3, \"d\": 4, \"e\": 5, \"f\": 6, \"g\": 7, \"h\": 8}}}",
+     "completion row-3 (own) prompt=\"a\" schema guide={\"type\": \"object\", \"a\": 1, \"b\": 2, \"c\": 3, \"d\": 4, \"e\": 5, \"f\": 6, \"g\": 7, \"h\": 8}"},
     {FORMAT_JSONL, ROW_COMPLETION, NULL, NULL, false, "{\"prompt\": \"a\", \"response_format\": {\"type\": \"json_object\", \"schema\": {\"type\": \"array\"}}}",
      "completion row-3 (own) prompt=\"a\" schema guide={\"type\": \"array\"}"},
     {FORMAT_JSONL, ROW_COMPLETION, NULL, NULL, false, "{\"prompt\": \"a\", \"response_format\": {\"type\": \"json_object\", \"schema\": true}}",

@@ -319,6 +319,29 @@ Test(dialogue, the_same_text_in_other_tokens_stays_what_it_was)
     token_list_free(&bytes);
 }
 
+// A question that alone is longer than the context stays, and is refused, whether or not turns may go.
+Test(dialogue, one_question_that_does_not_fit_is_refused)
+{
+    static char words_of_it[2000];
+    for (size_t i = 0; i + 1 < sizeof words_of_it; i++)
+        words_of_it[i] = i % 2 ? ' ' : (char)('a' + i / 2 % 26);
+    for (int shift = 0; shift < 2; shift++) {
+        struct seen seen = {0};
+        struct dialogue_settings s = settings(&seen, 4);
+        struct dialogue_result r;
+        struct error err = {0};
+        s.shift = shift;
+        dialogue_cut(&dialogue, 0);
+        cr_assert_eq(dialogue_add(&dialogue, ROLE_USER, str_from(words_of_it), (struct str){0}, &err), 0);
+        cr_expect_eq(dialogue_answer(&dialogue, &s, &r, &err), -1);
+        cr_expect(err.code == E_USAGE && strstr(err.text, "the context 256: /undo takes back the last turn"), "%s",
+                  err.text);
+        cr_expect_eq(seen.n_dropped, 0u);
+        cr_expect_eq(dialogue.n, 1u);
+        forget(&seen);
+    }
+}
+
 // Tokens 0 to 4 are a, b, ab, abc and c; 5 is a control token.
 Test(dialogue, other_tokens_of_the_same_text_are_taken_from_what_is_held)
 {

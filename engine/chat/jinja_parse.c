@@ -139,14 +139,11 @@ static int statements(struct parser *p, const char *const *ends, struct node **o
 // becomes the current token.
 static int body(struct parser *p, const char *const *ends, struct node **out)
 {
-    const struct token *at = p->token;
     parser_take(p, T_COLON);
     if (parser_expect(p, T_BLOCK_END) || parser_enter(p))
         return -1;
-    p->nesting += 2; // see parser_enter
-    int status = p->nesting > 3 * JINJA_NESTING_MAX
-                     ? parser_fail(p, at, "statements are nested deeper than %d", JINJA_NESTING_MAX)
-                     : statements(p, ends, out);
+    p->nesting += 2; // see parser_enter; between statements it is a multiple of three
+    const int status = statements(p, ends, out);
     p->nesting -= 3;
     return status;
 }
