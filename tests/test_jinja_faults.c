@@ -2,9 +2,9 @@
 // every N, and each number of steps up to those that the rendering takes is its limit once. The error must say so, or the
 // output be what it is otherwise; nothing may leak.
 #include "tests/arena_faults.h"
-#include "tests/jinja_cases.h"
+#include "tests/jinja_case_tables.h"
 #include "tests/jinja_expect.h"
-#include "tests/jinja_failures.h"
+#include "tests/jinja_failure_tables.h"
 
 // What one template gives: its text, or the text of its error.
 struct outcome {

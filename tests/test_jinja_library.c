@@ -1,8 +1,8 @@
 // Tests filters, tests, methods, formats, operators and statements of templates one by one: what each gives was computed by
 // Jinja2 3.1 in a sandbox whose values do not change, and what fails here fails there.
-#include "tests/jinja_cases.h"
+#include "tests/jinja_case_tables.h"
 #include "tests/jinja_expect.h"
-#include "tests/jinja_failures.h"
+#include "tests/jinja_failure_tables.h"
 
 static char *printed(const char *expression)
 {

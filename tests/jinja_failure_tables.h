@@ -1,8 +1,8 @@
 // Expressions and templates that fail, with the text of the error. Jinja2 3.1 refuses them, too, with words of its own.
 //
 // Each test that includes it has its own copy. Threads: any number, for nothing is written.
-#ifndef QUERN_JINJA_FAILURES_H
-#define QUERN_JINJA_FAILURES_H
+#ifndef QUERN_JINJA_FAILURE_TABLES_H
+#define QUERN_JINJA_FAILURE_TABLES_H
 
 struct jinja_failure {
     const char *source, *error;

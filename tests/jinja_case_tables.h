@@ -2,8 +2,8 @@
 // do not change, and the few of which quern makes something else.
 //
 // Each test that includes it has its own copy. Threads: any number, for nothing is written.
-#ifndef QUERN_JINJA_CASES_H
-#define QUERN_JINJA_CASES_H
+#ifndef QUERN_JINJA_CASE_TABLES_H
+#define QUERN_JINJA_CASE_TABLES_H
 
 // The variables that these templates may use; x, y and m are none of them.
 #define JINJA_TEN "0123456789"
