@@ -117,8 +117,10 @@ static int read_manifest(const char *out_path, struct arena *arena, struct value
         status = 0;
     if (status == 1 && input_read_regular(path, INPUT_MANIFEST, &data, &size, err))
         status = -1;
-    if (status == 1 && (json_read(out, &reader, (struct str){data, size}, err) || out->kind != VALUE_DICT ||
-                        !value_is(value_get(out, "quern"), VALUE_STRING)))
+    const bool unread = status == 1 && json_read(out, &reader, (struct str){data, size}, err);
+    if (unread && err->code == E_MEMORY)
+        status = -1;
+    else if (unread || (status == 1 && (out->kind != VALUE_DICT || !value_is(value_get(out, "quern"), VALUE_STRING))))
         status = fail(err, E_USAGE, "%s: is no manifest of a batch; move it away, or name another output", path);
     free(data);
     free(path);

@@ -166,7 +166,10 @@ static int check_first_row(const struct batch_output *o, uint64_t end, struct er
 {
     static const char begins[] = "{\"id\":\"batch_req_";
     char head[sizeof begins - 1];
-    const ssize_t n = end ? 0 : pread(o->out.fd, head, sizeof head, 0);
+    ssize_t n;
+    do
+        n = end ? 0 : pread(o->out.fd, head, sizeof head, 0);
+    while (n < 0 && errno == EINTR);
     if (n < 0)
         return fail(err, E_IO, "%s: %s", o->out.path, strerror(errno));
     if (n == 0 || !head[0] || !memcmp(head, begins, (size_t)n))
