@@ -405,9 +405,7 @@ static int shortest_digits(double f, char out[FLOAT_TEXT], int *point)
     for (const char *p = text; p < e; p++)
         if (*p != '.')
             out[n++] = *p;
-    while (n > 1 && out[n - 1] == '0')
-        n--;
-    return n;
+    return n; // no zero ends them: without it they would read back as f, too
 }
 
 int float_repr(double f, char out[FLOAT_TEXT])

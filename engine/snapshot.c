@@ -113,14 +113,10 @@ static int hash_graph(struct key_hash *k, const struct graph *g, struct error *e
 static void hash_machine(struct key_hash *k, const struct model *m)
 {
     hash_bytes(k, m->device, strlen(m->device));
-    struct text text = {0};
-    if (!strcmp(m->device, "cpu")) {
-        struct machine_cpu_choice choice;
+    struct machine_cpu_choice choice = {.isa = ""};
+    if (!strcmp(m->device, "cpu"))
         machine_cpu_choice(m->machine, &choice);
-        text_print(&text, "%s", choice.isa);
-    }
-    hash_bytes(k, text.data ? text.data : "", text.size);
-    text_free(&text);
+    hash_bytes(k, choice.isa, strlen(choice.isa));
 }
 
 int snapshot_key(const struct model *m, const struct session *s, uint64_t salt, uint64_t key[2], struct error *err)

@@ -1,11 +1,18 @@
-// Makes allocations from arenas fail on demand, each one, whether or not it takes a new piece from the heap. They count as
-// calls of memory_fault, between those of the heap.
+// Makes allocations of arenas fail on demand, beside those of the heap. An arena takes large blocks from the heap, so that few
+// of its allocations would fail if only malloc did: the linker redirects its calls, too (--wrap, tests/meson.build).
 //
-// The linker redirects the calls to this file (--wrap, see arena_faults_dep in tests/meson.build). Threads: one.
+// Threads: one, as tests/memory_faults.h.
 #ifndef QUERN_ARENA_FAULTS_H
 #define QUERN_ARENA_FAULTS_H
 
 #include "tests/memory_faults.h"
+
+WRAP(void *, aligned_alloc, (size_t align, size_t n))
+{
+    void *p = memory_fails() ? NULL : __real_aligned_alloc(align, n);
+    heap_live += p != NULL;
+    return p;
+}
 
 WRAP(void *, arena_alloc, (struct arena * arena, size_t size, size_t align))
 {

@@ -2,6 +2,7 @@
 // into pieces.
 #include "engine/chat/chat.h"
 #include "engine/json.h"
+#include "tests/vocab_recipe.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -378,4 +379,165 @@ Test(answer, an_object_alone_calls_tools_that_were_offered)
                0, tools);
     check("[TOOL_CALLS][ARGS]", "", "[TOOL_CALLS]f[CALL_ID]abcdefghi[ARGS]{}",
           "T([TOOL_CALLS]f[CALL_ID]abcdefghi[ARGS]{})", "[{\"name\": \"f\", \"arguments\": {}}]");
+}
+
+// Forms of calls that models write beside those above: separators, other quotes, words of Python, and names with decoration.
+#define XML "<function=<tool_call>"
+#define LFM "<|tool_call_start|>"
+Test(answer, calls_in_looser_forms_are_read)
+{
+    static const struct {
+        const char *source, *text, *calls;
+    } cases[] = {
+        {QWEN, "<tool_call>{\"name\": \"f\"}; {\"name\": \"g\"}, {\"name\": \"h\"}</tool_call>",
+         "[{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g\", \"arguments\": {}}, {\"name\": \"h\", \"arguments\": {}}]"},
+        {QWEN, "<tool_call>{\"function\": {\"name\": \"f\", \"arguments\": {\"a\": 1}}}</tool_call>",
+         "[{\"name\": \"f\", \"arguments\": {\"a\": 1}}]"},
+        {"[TOOL_CALLS][ARGS]", "[TOOL_CALLS]f x:1[ARGS]{}", "[{\"name\": \"f\", \"arguments\": {}}]"},
+        {"[TOOL_CALLS][ARGS]", "[TOOL_CALLS]f:1 x[ARGS]{}", "[{\"name\": \"f\", \"arguments\": {}}]"},
+        {"[TOOL_CALLS][ARGS]", "[TOOL_CALLS]functions.[ARGS]{}", "[{\"name\": \"functions.\", \"arguments\": {}}]"},
+        {XML, "<tool_call><function=f<parameter=a>1</parameter></function></tool_call>",
+         "[{\"name\": \"f\", \"arguments\": {\"a\": 1}}]"},
+        {XML, "<tool_call><function=f></function><function=g></function></tool_call>",
+         "[{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g\", \"arguments\": {}}]"},
+        {XML, "<tool_call><function=f><parameter=a></parameter><parameter=b</tool_call>",
+         "[{\"name\": \"f\", \"arguments\": {\"a\": \"\"}}]"},
+        {"<tool_call><arg_key>", "<tool_call>f<arg_key>a</arg_key></tool_call>",
+         "[{\"name\": \"f\", \"arguments\": {}}]"},
+        {LFM, LFM "[f(a=(1, 2,), b=[], c={}, d=False, e=true, f=false, g=null)]<|tool_call_end|>",
+         "[{\"name\": \"f\", \"arguments\": {\"a\": [1, 2], \"b\": [], \"c\": {}, \"d\": false, \"e\": true, \"f\": false, \"g\": null}}]"},
+        {LFM, LFM "f(a='x\\n\\t\\r\\'\\q', b={1: 2,})<|tool_call_end|>",
+         "[{\"name\": \"f\", \"arguments\": {\"a\": \"x\\n\\t\\r'q\", \"b\": {\"1\": 2}}}]"},
+        {LFM, LFM "{\"name\": \"f\", \"arguments\": {}}<|tool_call_end|>", "[{\"name\": \"f\", \"arguments\": {}}]"},
+        {LFM, LFM " [ f ( a = 1 ) , g(b_c=-2,) ] <|tool_call_end|>",
+         "[{\"name\": \"f\", \"arguments\": {\"a\": 1}}, {\"name\": \"g\", \"arguments\": {\"b_c\": -2}}]"},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        char want[300];
+        snprintf(want, sizeof want, "T(%s)", cases[i].text);
+        check(cases[i].source, "", cases[i].text, want, cases[i].calls);
+    }
+}
+
+Test(answer, calls_in_broken_forms_are_content)
+{
+    static const struct {
+        const char *source, *text;
+        size_t bad;
+    } cases[] = {
+        {QWEN, "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"a\\\"\"}</tool_call>", 1},
+        {QWEN, "<tool_call>{\"function\": \"f\", \"arguments\": {}}</tool_call>", 1},
+        {"[TOOL_CALLS][ARGS]", "[TOOL_CALLS]f[ARGS]nothing", 1},
+        {"[TOOL_CALLS][ARGS]", "[TOOL_CALLS]f[ARGS]{\"a\"", 1},
+        {"[TOOL_CALLS][ARGS]", "[TOOL_CALLS][ARGS]{}", 1},
+        {"[TOOL_CALLS][ARGS]", "[TOOL_CALLS]f", 1},
+        {XML, "<tool_call><function=></function></tool_call>", 1},
+        {XML, "<tool_call><function=f</tool_call>", 1},
+        {LFM, LFM "[(a=1)]<|tool_call_end|>", 1},
+        {LFM, LFM "[f]<|tool_call_end|>", 1},
+        {LFM, LFM "[f(1)]<|tool_call_end|>", 1},
+        {LFM, LFM "[f(a 1)]<|tool_call_end|>", 1},
+        {LFM, LFM "[f(=1)]<|tool_call_end|>", 1},
+        {LFM, LFM "[f(a=)]<|tool_call_end|>", 1},
+        {LFM, LFM "[f(a=1 b=2)]<|tool_call_end|>", 1},
+        {LFM, LFM "[f(a='x)]", 1},
+        {LFM, LFM "[f(a='x\\", 1},
+        {LFM, LFM "[f(a=[1 2])]<|tool_call_end|>", 1},
+        {LFM, LFM "[f(a=[)]<|tool_call_end|>", 1},
+        {LFM, LFM "[f(a={1 2})]<|tool_call_end|>", 1},
+        {LFM, LFM "[f(a={1: 2 3: 4})]<|tool_call_end|>", 1},
+        {LFM, LFM "[f(a={1: })]<|tool_call_end|>", 1},
+        {LFM, LFM "[f(a=1.2.3)]<|tool_call_end|>", 1},
+        {LFM, LFM "[f(a=word)]<|tool_call_end|>", 1},
+        {LFM, LFM "[f(a=", 1},
+        {LFM, LFM "[f(", 1},
+        {LFM,
+         LFM
+         "[g(a=[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[",
+         1},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        char want[300];
+        snprintf(want, sizeof want, "C(%s)", cases[i].text);
+        check_with(cases[i].source, "", cases[i].text, want, "[]", cases[i].bad, NULL);
+    }
+}
+
+Test(answer, schemas_of_any_shape_type_the_values)
+{
+    static const char tools[] =
+        "[5, {\"name\": 5}, {\"name\": \"f\", \"parameters\": {\"properties\": {"
+        "\"u\": {\"type\": \"nonsense\"}, \"n\": {\"enum\": [1, 2]}, \"t\": {\"type\": 5}, "
+        "\"w\": {\"type\": []}, \"x\": {\"oneOf\": [{\"oneOf\": [{\"type\": \"array\"}]}]}, "
+        "\"d\": {\"oneOf\": [{\"oneOf\": [{\"oneOf\": [{\"oneOf\": [{\"oneOf\": [{\"oneOf\": [{\"oneOf\": "
+        "[{\"oneOf\": [{\"oneOf\": [{\"type\": \"string\"}]}]}]}]}]}]}]}]}]}, "
+        "\"m\": {\"enum\": [\"a\", 1]}, \"a\": true}}}]";
+    static const struct {
+        const char *key, *text, *want;
+    } cases[] = {
+        {"u", "12", "12"},
+        {"n", "1", "1"},
+        {"n", "\"1\"", "\"\\\"1\\\"\""},
+        {"t", "[1]", "[1]"},
+        {"w", "null", "null"},
+        {"x", "[1]", "[1]"},
+        {"x", "{\"a\": 1}", "\"{\\\"a\\\": 1}\""},
+        {"d", "12", "12"},
+        {"m", "1", "1"},
+        {"m", "x", "\"x\""},
+        {"a", "false", "false"},
+        {"n", "False", "false"},
+        {"x", "None", "\"None\""},
+        {"u", "1 2", "\"1 2\""},
+        {"u", "", "\"\""},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        char text[200], want[220], calls[200];
+        snprintf(text, sizeof text, "<tool_call><function=f><parameter=%s>%s</parameter></function></tool_call>",
+                 cases[i].key, cases[i].text);
+        snprintf(want, sizeof want, "T(%s)", text);
+        snprintf(calls, sizeof calls, "[{\"name\": \"f\", \"arguments\": {\"%s\": %s}}]", cases[i].key, cases[i].want);
+        check_with(XML, "", text, want, calls, 0, tools);
+    }
+}
+
+Test(answer, an_object_alone_may_stand_behind_white_space)
+{
+    static const char llama[] = "{\"name\": function name, \"parameters\": dict} <|start_header_id|> <|python_tag|>";
+    check(llama, "", " \t\r\n{\"name\": \"f\", \"parameters\": {}}", "T( \t\r\n{\"name\": \"f\", \"parameters\": {}})",
+          "[{\"name\": \"f\", \"arguments\": {}}]");
+    check(llama, "", "\n{\"a\"", "C(\n{\"a\")", "[]");
+    check(llama, "", " \n ", "C( \n )", "[]");
+}
+
+Test(answer, nobody_needs_to_take_the_error_or_the_count)
+{
+    struct arena arena = {0};
+    struct value calls;
+    struct answer a = {.style = {.tools = TOOLS_NONE}};
+    cr_expect_eq(answer_tool_calls(&a, &arena, &calls, NULL, NULL), 0);
+    cr_expect_eq(value_count(&calls), 0u);
+    arena_free(&arena);
+}
+
+// Control tokens that are a part of a mark are text, others are dropped.
+Test(answer, control_tokens_are_text_where_they_make_a_mark)
+{
+    struct tokenizer *t = vocab_from("model str gpt2\npre str gpt-2\ntokens strs a b <think> </think> <end> <unk>\n"
+                                     "unknown_token_id u32 5\ntoken_type i32s 1 1 3 3 3 2\nmerges strs");
+    static const int32_t ids[] = {2, 0, 4, 3, 5, 1, 4};
+    const struct answer_style style = {.think_open = "<think>", .think_close = "</think>"};
+    struct detokenizer d = detokenizer_begin(t, true);
+    struct shown s = {.part = -1};
+    struct error err = {0};
+    struct answer a;
+    answer_begin(&a, &style, show, &s);
+    for (size_t i = 0; i < COUNT_OF(ids); i++)
+        cr_assert_eq(answer_push_token(&a, &d, ids[i], &err), 0, "%s", err.text);
+    cr_assert_eq(answer_end(&a, &err), 0);
+    text_append(&s.text, (struct str){"", 1});
+    cr_expect_str_eq(s.text.data, "R(a)C(b");
+    answer_free(&a);
+    text_free(&s.text);
+    tokenizer_free(t);
 }

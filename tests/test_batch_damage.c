@@ -258,3 +258,80 @@ Test(batch_damage, resumable_at_row_says_the_true_row)
             free(err);
         }
 }
+
+// --- manifests ---
+
+#define WITH "; name another output, or go on with --force"
+static const struct {
+    const char *sed; // an edit of the manifest
+    int status;      // of going on
+    int forced;      // with --force
+    const char *says;
+} manifests[] = {
+    {"s/\"model\": *\"[0-9a-f]*\"/\"model\": \"x\"/", 2, 1, "out: begun with another model" WITH},
+    {"s/\"model\"/\"other\"/", 2, 1, "out: begun with another model" WITH},
+    {"s/\"input\": *\"[0-9a-f]*\"/\"input\": 5/", 2, 1, "out: begun with another input" WITH},
+    {"s/\"shard\": *[0-9]*/\"shard\": 5/", 2, 1, "out: begun as shard 5/1" WITH},
+    {"s/\"shards\": *[0-9]*/\"shards\": null/", 2, 1, "out: begun as shard 0/-1" WITH},
+    {"s/\"parameters\"/\"other\"/", 2, 1, "out: its manifest holds no parameters; go on with --force"},
+    {"s/\"quern\"/\"other\"/", 2, 2, "out.manifest: is no manifest of a batch; move it away, or name another output"},
+    {"s/^.*$//", 2, 2, "out.manifest: is no manifest of a batch; move it away, or name another output"},
+    {"s/\"started\": *[0-9]*/\"started\": \"x\"/", 1, 1, "12 rows in"},
+};
+
+Test(batch_damage, a_manifest_that_says_something_else_is_refused_but_by_force)
+{
+    make_whole();
+    for (size_t i = 0; i < COUNT_OF(manifests); i++) {
+        put_state(N_OUT + 1);
+        cr_assert_eq(shell("sed -i '%s' out.manifest && ! cmp -s out.manifest whole.manifest", manifests[i].sed), 0,
+                     "%s", manifests[i].sed);
+        cr_expect_eq(shell(GO_ON), manifests[i].status, "%s: %s", manifests[i].sed, read_text("err"));
+        expect_says("err", manifests[i].says);
+        cr_assert_eq(shell(GO_ON " --force"), manifests[i].forced, "%s: %s", manifests[i].sed, read_text("err"));
+        cr_expect(manifests[i].forced == 2 || same_files("out", "whole"));
+    }
+}
+
+// Rows that waited in the journal need not wait if the order of the output does not matter.
+Test(batch_damage, without_order_the_rows_of_the_journal_come_first)
+{
+    make_whole();
+    put_state(N_OUT + 1);
+    cr_assert_eq(shell(GO_ON " --unordered --force"), 1, "%s", read_text("err"));
+    cr_assert_eq(shell("head -n %d out | tail -n %d >first; sort first >a; sort out >b; sort whole >c",
+                       N_OUT + N_WAITING, N_WAITING),
+                 0);
+    cr_expect(same_files("b", "c"), "each row is there once");
+    for (int i = 0; i < N_WAITING; i++)
+        expect_says("a", lines[N_ROWS - i * 2]);
+}
+
+#define HEAD_OF_ROW "{\"id\":\"batch_req_"
+Test(batch_damage, rows_of_another_input_and_rows_that_are_there_twice_are_refused)
+{
+    make_whole();
+    put_state(N_OUT + 1);
+    cr_assert_eq(shell("head -n 3 whole >>out; " GO_ON), 2);
+    expect_says("err", "out: row 1 is there twice");
+    put_state(N_OUT + 1);
+    cr_assert_eq(shell("sed -n 2p whole | sed 's/batch_req_2/batch_req_99/' >>out; " GO_ON), 2, "%s", read_text("err"));
+    expect_says("err", "out: row 99, but the input has 30: it is the output of another input");
+    struct text journal = {0}, row = {0};
+    text_print(&row, HEAD_OF_ROW "99%s", lines[9] + strlen(HEAD_OF_ROW "9"));
+    text_append(&journal, STR_LIT(JOURNAL_HEAD));
+    batch_journal_print_row(&journal, (struct str){row.data, row.size});
+    put_state(1);
+    put_file("out", "", 0);
+    put_file("out.journal", journal.data, journal.size);
+    cr_assert_eq(shell(GO_ON), 2, "%s", read_text("err"));
+    expect_says("err", "out.journal: row 99, but the input has 30: it is the output of another input");
+    journal.size = sizeof JOURNAL_HEAD - 1; // a row that waits there twice is taken once
+    for (int i = 0; i < 2; i++)
+        batch_journal_print_row(&journal, str_from(lines[9]));
+    put_file("out.journal", journal.data, journal.size);
+    cr_assert_eq(shell(GO_ON), 1, "%s", read_text("err"));
+    cr_expect(same_files("out", "whole"));
+    text_free(&journal);
+    text_free(&row);
+}

@@ -4,6 +4,7 @@
 // command then ends as if nothing had been.
 //
 // A verb runs in a child of its own, which counts the calls; the linker redirects them here (--wrap, tests/meson.build).
+#include "cmd/batch/batch_journal.h"
 #include "cmd/verbs.h"
 #include "tests/batch_rig.h"
 #include "tests/sanitized.h"
@@ -28,7 +29,7 @@ TestSuite(call_faults, .init = open_folder, .fini = rig_close, .timeout = 280);
 
 // --- the calls ---
 
-enum kind { READ, WRITE, SYNC, RENAME, CUT, STATUS, OPEN, MAP, THREAD, MEMORY, KINDS };
+enum kind { READ, WRITE, SYNC, RENAME, CUT, STATUS, OPEN, MAP, THREAD, MEMORY, READ_AGAIN, WRITE_AGAIN, KINDS };
 static const struct {
     const char *name;
     int number; // of errno
@@ -44,6 +45,9 @@ static const struct {
     [MAP] = {"mmap", ENOMEM, E_MEMORY},
     [THREAD] = {"pthread_create", EAGAIN, E_MEMORY},
     [MEMORY] = {"malloc", ENOMEM, E_MEMORY},
+    // a signal interrupts these, which are done again
+    [READ_AGAIN] = {"interrupted read", EINTR, E_OK},
+    [WRITE_AGAIN] = {"interrupted write", EINTR, E_OK},
 };
 
 static _Atomic long left[KINDS]; // so many calls from now on one fails: 1 is the next; 0: none fails
@@ -148,16 +152,16 @@ WRAP(char *, strndup, (const char *s, size_t n))
 }
 WRAP(ssize_t, read, (int fd, void *to, size_t n))
 {
-    return fails(READ) ? -1 : __real_read(fd, to, n);
+    return fails(READ) || fails(READ_AGAIN) ? -1 : __real_read(fd, to, n);
 }
 WRAP(ssize_t, pread64, (int fd, void *to, size_t n, off_t at))
 {
-    return fails(READ) ? -1 : __real_pread64(fd, to, n, at);
+    return fails(READ) || fails(READ_AGAIN) ? -1 : __real_pread64(fd, to, n, at);
 }
 // Notes on stderr are no matter of a file.
 WRAP(ssize_t, write, (int fd, const void *from, size_t n))
 {
-    return fd > STDERR_FILENO && fails(WRITE) ? -1 : __real_write(fd, from, n);
+    return fd > STDERR_FILENO && (fails(WRITE) || fails(WRITE_AGAIN)) ? -1 : __real_write(fd, from, n);
 }
 WRAP(int, fsync, (int fd))
 {
@@ -196,13 +200,19 @@ WRAP(int, pthread_create, (pthread_t * thread, const pthread_attr_t *how, void *
 
 enum { LEAK = 90 };
 #ifndef MEMORY_STEP
-#define MEMORY_STEP 9 // of the allocations, one in so many fails
+#define MEMORY_STEP                                                                                                    \
+    9 // of the allocations, one in so many fails, and twice as many of the reads of a run that is gone on with
 #endif
 
 struct job {
     const char *argv[20];
     int (*verb)(int argc, char **argv);
-    enum { REPLACES, RESUMES, TALKS } form; // the output is new as a whole; is gone on with; is a dialogue
+    enum {
+        REPLACES, // the output is new as a whole
+        RESUMES,  // it is gone on with, and whole in the end
+        GOES_ON,  // so it is, and begins with the part of an output that put_part writes
+        TALKS,    // it is a dialogue
+    } form;
 };
 static const struct job quantize = {
     {"quantize", "m.gguf", "out", "Q4_0", "--allow-requantize", "-t", "2"}, cmd_quantize, REPLACES};
@@ -214,12 +224,21 @@ static const struct job again = {{"batch", "in", "-o", "out", "--format", "jsonl
                                   "cpu", "-c", "256", "-ub", "32", "--retry-errors"},
                                  cmd_batch,
                                  RESUMES};
+static const struct job going_on = {{"batch", "in", "-o", "out", "--format", "jsonl", "-np", "3", "-t", "2", "--device",
+                                     "cpu", "-c", "256", "-ub", "32", "--retry-errors"},
+                                    cmd_batch,
+                                    GOES_ON};
 static const struct job logits = {
     {"logits", "--ids", "ids", "-o", "out", "-t", "2", "--device", "cpu"}, cmd_logits, REPLACES};
 static const struct job chat = {{"chat", "--session", "./out", "--cache", "-n", "4", "-t", "2", "--device", "cpu", "-c",
                                  "1024", "--temp", "0", "--seed", "1"},
                                 cmd_chat,
                                 TALKS};
+
+static bool resumes(const struct job *job)
+{
+    return job->form == RESUMES || job->form == GOES_ON;
+}
 
 static int open_descriptors(void)
 {
@@ -291,11 +310,18 @@ static const char session[] =
     "{\"role\": \"user\", \"content\": \"Before\"}, {\"role\": \"assistant\", \"content\": \"Indeed.\"}, "
     "{\"role\": \"user\", \"content\": \"Later\"}, {\"role\": \"assistant\", \"content\": \"Taken back.\"}]}";
 
+static const char *const output_names[] = {"out", "out.journal", "out.manifest", "out.kv", "second", "second.kv"};
+static const char *const part_names[] = {"part", "part.journal", "part.manifest"};
+
 static void clear_output(const struct job *job)
 {
-    static const char *const names[] = {"out", "out.journal", "out.manifest", "out.kv", "second", "second.kv"};
-    for (size_t i = 0; i < COUNT_OF(names); i++)
-        unlink(names[i]);
+    for (size_t i = 0; i < COUNT_OF(output_names); i++)
+        unlink(output_names[i]);
+    for (size_t i = 0; job->form == GOES_ON && i < COUNT_OF(part_names); i++) {
+        char *part = read_text(part_names[i]);
+        write_text(output_names[i], part);
+        free(part);
+    }
     if (job->form == REPLACES)
         write_text("out", "old");
     if (job->form == TALKS)
@@ -307,12 +333,11 @@ static void check_output(const struct job *job, enum kind kind, long n, int stat
     char *err = read_text("err"), *out = read_text("out");
     cr_assert_neq(status, (int)LEAK, "%s %ld: %s", kinds[kind].name, n, err);
     // an answer for which there was no memory is a row that fails
-    const bool failed_row =
-        job->form == RESUMES && kind == MEMORY && status == E_ITEMS && strstr(out, "\"out_of_memory\"");
+    const bool failed_row = resumes(job) && kind == MEMORY && status == E_ITEMS && strstr(out, "\"out_of_memory\"");
     const bool failed_line = job->form == TALKS && status == E_ITEMS; // and the next one is answered
     cr_assert(status == 0 || status == kinds[kind].status || failed_row || failed_line ||
                   (status == E_IO && kind == MEMORY && strstr(err, "memory")),
-              "%s %ld: status %d, %s%s", kinds[kind].name, n, status, err, job->form == RESUMES ? out : "");
+              "%s %ld: status %d, %s%s", kinds[kind].name, n, status, err, resumes(job) ? out : "");
     cr_assert(status == 0 || strstr(err, "quern: "), "%s %ld: nothing is said", kinds[kind].name, n);
     cr_assert(!has_temporary(), "%s %ld: a temporary file is left: %s", kinds[kind].name, n, err);
     if (status == 0)
@@ -342,7 +367,7 @@ static void fail_each(const struct job *job, enum kind kind, long step)
             cr_assert_eq(run_with_fault(job, kind, -1, &none), 0, "%s %ld, then: %s", kinds[kind].name, n,
                          read_text("err"));
         }
-        if (status && job->form == RESUMES) {
+        if (status && resumes(job)) {
             bool none;
             cr_assert_eq(run_with_fault(status == E_ITEMS ? &again : job, kind, -1, &none), 0, "%s %ld",
                          kinds[kind].name, n);
@@ -375,13 +400,58 @@ static void fail_all(const struct job *job, long memory_step)
     clear_output(job);
     cr_assert_eq(run_with_fault(job, READ, -1, &none), 0, "%s", read_text("err"));
     cr_assert_eq(system("mv out whole"), 0);
-    for (int kind = 0; kind < KINDS; kind++)
-        fail_each(job, (enum kind)kind, kind == MEMORY ? memory_step : 1);
+    for (int kind = 0; kind < KINDS; kind++) {
+        const bool reads = kind == READ || kind == READ_AGAIN, interrupted = kind == READ_AGAIN || kind == WRITE_AGAIN;
+        const long few = reads && job->form == GOES_ON ? (memory_step + 1) / 2 : 1;
+        if (!interrupted || job->form == GOES_ON)
+            fail_each(job, (enum kind)kind, kind == MEMORY ? memory_step : few);
+    }
 }
 
 Test(call_faults, quantizing_survives_every_failed_call)
 {
     fail_all(&quantize, MEMORY_STEP);
+}
+
+// The state of the run of `batch` that was interrupted: rows 1 to 3 are in the output, of which the second has failed, and row
+// 8 waits in the journal.
+static void put_part(void)
+{
+    static const char failed[] = "{\"id\":\"batch_req_2\",\"custom_id\":\"row-2\",\"response\":null,"
+                                 "\"error\":{\"code\":\"timeout\",\"message\":\"late\"}}";
+    bool none;
+    struct text out = {0}, journal = {0};
+    disarm();
+    write_plain_rows("in");
+    clear_output(&batch);
+    cr_assert_eq(run_with_fault(&batch, READ, -1, &none), 0, "%s", read_text("err"));
+    char *all = read_text("out"), *rest = all;
+    text_append(&journal, STR_LIT(JOURNAL_HEAD));
+    for (int i = 1; i <= 8; i++) {
+        const struct str line = str_from(i == 2 ? failed : strsep(&rest, "\n"));
+        if (i == 2)
+            strsep(&rest, "\n");
+        if (i <= 3) {
+            text_print(&out, "%.*s\n", STR_ARG(line));
+            batch_journal_print_sum(&journal, i, batch_row_sum(line));
+        } else if (i == 8) {
+            batch_journal_print_row(&journal, line);
+        }
+    }
+    text_append(&out, (struct str){"", 1});
+    text_append(&journal, (struct str){"", 1});
+    write_text("part", out.data);
+    write_text("part.journal", journal.data);
+    cr_assert_eq(system("cp out.manifest part.manifest"), 0);
+    text_free(&out);
+    text_free(&journal);
+    free(all);
+}
+
+Test(call_faults, a_batch_that_is_gone_on_with_survives_every_failed_call)
+{
+    put_part();
+    fail_all(&going_on, MEMORY_STEP);
 }
 
 Test(call_faults, a_batch_survives_every_failed_call)

@@ -2,6 +2,7 @@
 #include "engine/answer_rule.h"
 #include "engine/chat/dialogue.h"
 #include "models/synth_model.h"
+#include "tests/vocab_recipe.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -316,4 +317,69 @@ Test(dialogue, the_same_text_in_other_tokens_stays_what_it_was)
                    "a control token is not its text");
     token_list_free(&words_of);
     token_list_free(&bytes);
+}
+
+// A question that alone is longer than the context stays, and is refused, whether or not turns may go.
+Test(dialogue, one_question_that_does_not_fit_is_refused)
+{
+    static char words_of_it[2000];
+    for (size_t i = 0; i + 1 < sizeof words_of_it; i++)
+        words_of_it[i] = i % 2 ? ' ' : (char)('a' + i / 2 % 26);
+    for (int shift = 0; shift < 2; shift++) {
+        struct seen seen = {0};
+        struct dialogue_settings s = settings(&seen, 4);
+        struct dialogue_result r;
+        struct error err = {0};
+        s.shift = shift;
+        dialogue_cut(&dialogue, 0);
+        cr_assert_eq(dialogue_add(&dialogue, ROLE_USER, str_from(words_of_it), (struct str){0}, &err), 0);
+        cr_expect_eq(dialogue_answer(&dialogue, &s, &r, &err), -1);
+        cr_expect(err.code == E_USAGE && strstr(err.text, "the context 256: /undo takes back the last turn"), "%s",
+                  err.text);
+        cr_expect_eq(seen.n_dropped, 0u);
+        cr_expect_eq(dialogue.n, 1u);
+        forget(&seen);
+    }
+}
+
+// Tokens 0 to 4 are a, b, ab, abc and c; 5 is a control token.
+Test(dialogue, other_tokens_of_the_same_text_are_taken_from_what_is_held)
+{
+    static const struct {
+        int32_t held[4], given[4], want[4]; // -1 ends them
+    } cases[] = {
+        {{2, -1}, {0, 1, -1}, {2, -1}},
+        {{0, 1, -1}, {2, -1}, {0, 1, -1}},
+        {{3, -1}, {2, 4, -1}, {3, -1}},
+        {{2, 4, -1}, {3, -1}, {2, 4, -1}},
+        {{0, 2, -1}, {0, 0, 1, -1}, {0, 2, -1}},
+        {{2, 4, -1}, {0, 1, 4, -1}, {2, 4, -1}},
+        {{2, -1}, {0, 1, 4, -1}, {2, 4, -1}},
+        {{2, -1}, {0, -1}, {0, -1}},       // the text given is shorter
+        {{0, -1}, {2, -1}, {2, -1}},       // that held is
+        {{2, -1}, {0, 4, -1}, {0, 4, -1}}, // it is another one
+        {{5, -1}, {0, -1}, {0, -1}},       // a control token has no text
+        {{2, -1}, {0, 5, -1}, {0, 5, -1}},
+        {{5, 2, -1}, {5, 0, 1, -1}, {5, 2, -1}},
+        {{-1}, {0, -1}, {0, -1}},
+        {{0, -1}, {-1}, {-1}},
+    };
+    struct tokenizer *t = vocab_from("model str gpt2\npre str gpt-2\ntokens strs a b ab abc c <s>\n"
+                                     "token_type i32s 1 1 1 1 1 3\nmerges strs");
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct token_list got = {0};
+        struct error err = {0};
+        size_t n_held = 0, n_given = 0, n_want = 0;
+        while (cases[i].held[n_held] >= 0)
+            n_held++;
+        while (cases[i].given[n_given] >= 0)
+            n_given++;
+        while (cases[i].want[n_want] >= 0)
+            n_want++;
+        cr_assert_eq(dialogue_align(t, cases[i].held, n_held, cases[i].given, n_given, &got, &err), 0, "%s", err.text);
+        cr_expect(got.n == n_want && (!n_want || !memcmp(got.ids, cases[i].want, n_want * sizeof *got.ids)), "row %zu",
+                  i);
+        token_list_free(&got);
+    }
+    tokenizer_free(t);
 }

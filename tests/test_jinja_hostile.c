@@ -89,6 +89,198 @@ Test(jinja_hostile, steps_sizes_and_recursion_are_bounded)
     FAILS("{{ 99999999999999999999 }}", "line 1, column 4: a whole number that needs more than 64 bits");
 }
 
+// A construct around, or below, so many levels of another one.
+struct nested {
+    const char *head, *unit, *inner, *close, *tail;
+};
+
+// Tries all depths around a limit: up to it a source is fine, and beyond it is refused with these words.
+static void try_depths(const struct nested *f, int from, int to, const char *says)
+{
+    int fine = 0, refused = 0;
+    for (int n = from; n <= to; n++) {
+        struct text source = {0};
+        struct jinja_template *t;
+        struct error err = {0};
+        text_print(&source, "%s", f->head);
+        for (int i = 0; i < n; i++)
+            text_append(&source, str_from(f->unit));
+        text_append(&source, str_from(f->inner));
+        for (int i = 0; i < n; i++)
+            text_append(&source, str_from(f->close));
+        text_print(&source, "%s", f->tail);
+        const int status = jinja_parse(&t, (struct str){source.data, source.size}, &err);
+        cr_expect(!status || strstr(err.text, says), "%s%s x %d%s: %s", f->head, f->unit, n, f->inner, err.text);
+        cr_expect(!status || fine > 0, "%s%s%s is refused at once", f->head, f->unit, f->inner);
+        fine += status == 0;
+        refused += status != 0;
+        jinja_free(t);
+        text_free(&source);
+    }
+    cr_expect(fine > 0 && refused > 0, "%s%s%s: %d fine, %d refused", f->head, f->unit, f->inner, fine, refused);
+}
+
+Test(jinja_hostile, every_construct_keeps_the_limit_of_operators)
+{
+    static const char *const forms[][2] = {
+        {"{{ 1", " }}"},
+        {"{{ [1", "] }}"},
+        {"{{ (1", ",) }}"},
+        {"{{ (1", ", 2) }}"},
+        {"{{ {1", ": 2} }}"},
+        {"{{ {1: 1", "} }}"},
+        {"{{ f(1", ") }}"},
+        {"{{ f(a=1", ") }}"},
+        {"{{ f(*1", ") }}"},
+        {"{{ f(**1", ") }}"},
+        {"{{ (1", ")[0] }}"},
+        {"{{ (1", ").x }}"},
+        {"{{ (1", ").0 }}"},
+        {"{{ a[1", "] }}"},
+        {"{{ a[1", ":] }}"},
+        {"{{ a[:1", "] }}"},
+        {"{{ a[::1", "] }}"},
+        {"{{ a[1", ", 2] }}"},
+        {"{{ (1", ")|e }}"},
+        {"{{ 1|e(1", ") }}"},
+        {"{{ (1", ") is none }}"},
+        {"{{ (1", ") is not none }}"},
+        {"{{ 1 is eq(1", ") }}"},
+        {"{{ not 1", " }}"},
+        {"{{ -(1", ") }}"},
+        {"{{ 2 ** (1", ") }}"},
+        {"{{ 1 < 1", " }}"},
+        {"{{ 1", " < 2 < 3 }}"},
+        {"{{ 1", " ~ 2 }}"},
+        {"{{ 2 ~ (1", ") }}"},
+        {"{{ 1", " and 2 }}"},
+        {"{{ 2 or 1", " }}"},
+        {"{{ 1", " if 2 }}"},
+        {"{{ 2 if 1", " else 3 }}"},
+        {"{{ 2 if 3 else 1", " }}"},
+        {"{{ 2 in (1", ") }}"},
+        {"{{ 2 * (1", ") }}"},
+        {"{{ (1", ")() }}"},
+        {"{% if 1", " %}{% endif %}"},
+        {"{% if 1 %}{% elif 1", " %}{% endif %}"},
+        {"{% for a in [1", "] %}{% endfor %}"},
+        {"{% for a in b if 1", " %}{% endfor %}"},
+        {"{% set a = 1", " %}"},
+        {"{% set a | e(1", ") %}{% endset %}"},
+        {"{% with a = 1", " %}{% endwith %}"},
+        {"{% print 1", " %}"},
+        {"{% print 2, 1", " %}"},
+        {"{% filter e(1", ") %}{% endfilter %}"},
+        {"{% macro m(a=1", ") %}{% endmacro %}"},
+        {"{% call f(1", ") %}{% endcall %}"},
+        {"{% autoescape 1", " %}{% endautoescape %}"},
+    };
+    for (size_t i = 0; i < COUNT_OF(forms); i++)
+        try_depths(&(struct nested){forms[i][0], "+1", "", "", forms[i][1]}, 985, 1004,
+                   "more than 1000 operators build on each other");
+}
+
+Test(jinja_hostile, every_construct_keeps_the_limit_of_nesting)
+{
+    static const char *const statements[] = {
+        "{% set a %}b{% endset %}",
+        "{% filter e %}{% endfilter %}",
+        "{% with %}{% endwith %}",
+        "{% macro m() %}{% endmacro %}",
+        "{% call m() %}{% endcall %}",
+        "{% for a in b %}{% else %}{% endfor %}",
+        "{% if 1 %}{% elif 2 %}{% else %}{% endif %}",
+        "{% autoescape true %}{% endautoescape %}",
+        "{% block b %}{% endblock %}",
+        "{% generation %}{% endgeneration %}",
+        "{{ (1) }}",
+        "{{ not 1 }}",
+        "{{ 1 if 2 else 3 }}",
+        "{{ f(1) }}",
+    };
+    static const char *const expressions[] = {
+        "1",    "not 1",  "-1",      "- - 1",  "1 if 2 else 3", "[1]",           "{1: 2}",
+        "f(1)", "a[1:2]", "a[1, 2]", "a|e(1)", "1 is eq(1)",    "1 is not eq 1", "(1, 2)"};
+    static const char says[] = "nested deeper than 100";
+    for (size_t i = 0; i < COUNT_OF(statements); i++) {
+        try_depths(&(struct nested){"", "{% if 1 %}", statements[i], "{% endif %}", ""}, 90, 104, says);
+        try_depths(&(struct nested){"", "{% for a in b %}", statements[i], "{% endfor %}", ""}, 90, 104, says);
+    }
+    for (size_t i = 0; i < COUNT_OF(expressions); i++) {
+        try_depths(&(struct nested){"{{ ", "(", expressions[i], ")", " }}"}, 90, 104, says);
+        try_depths(&(struct nested){"{{ ", "not ", expressions[i], "", " }}"}, 90, 304, says);
+        try_depths(&(struct nested){"{{ ", "1 if 2 else ", expressions[i], "", " }}"}, 90, 304, says);
+    }
+}
+
+// Each of these asks for more than a rendering may have, in its own way.
+Test(jinja_hostile, memory_numbers_and_depth_are_bounded)
+{
+    FAILS("{{ ('1' * 2600000)|from_json }}", "line 1, column 20: from_json: a text of more than 2516582 bytes");
+    FAILS(
+        "{% set n = namespace(l='') %}{% set n.l = ('1' * 1000) * 2000 %}{% for i in range(3) %}{% set k = n.l * 8 %}{% endfor %}"
+        "{{ n.l|from_json }}",
+        "line 1, column 128: the template's values take more than 192 MiB");
+    FAILS("{% set l = ('x' * 1000) * 8000 %}{% for i in range(8) %}{% set k = l ~ 'y' %}{% endfor %}",
+          "line 1, column 72: the template's values take more than 192 MiB");
+    refuse_long("{{ ", "1", 600, " }}", "line 1, column 4: a whole number that needs more than 64 bits");
+    refuse_long("{{ 1.", "1", 126, " }}", "line 1, column 4: a number of over 127 digits");
+}
+
+// A macro that calls itself below so many statements.
+static void recurse_below(const char *open, const char *close, int n)
+{
+    struct text source = {0};
+    struct jinja_output out;
+    struct error err = {0};
+    text_print(&source, "{%% macro m() %%}");
+    for (int i = 0; i < n; i++)
+        text_append(&source, str_from(open));
+    text_print(&source, "{{ m() }}");
+    for (int i = 0; i < n; i++)
+        text_append(&source, str_from(close));
+    text_print(&source, "{%% endmacro %%}{{ m() }}");
+    cr_expect_eq(jinja_try((struct str){source.data, source.size}, STR_LIT("{}"), &out, &err), -1);
+    cr_expect(strstr(err.text, "nested deeper than 2000") || (n < 20 && strstr(err.text, "deeper than 100")),
+              "%s x %d: %s", open, n, err.text);
+    jinja_output_free(&out);
+    text_free(&source);
+}
+
+// The limit is reached in an expression, or in a statement that has none.
+Test(jinja_hostile, statements_and_calls_together_keep_the_limit_of_depth)
+{
+    for (int n = 17; n < 26; n++) {
+        recurse_below("{% if 1 %}", "{% endif %}", n);
+        recurse_below("{% with %}", "{% endwith %}", n);
+    }
+}
+
+Test(jinja_hostile, bytes_that_are_no_utf8_stay_what_they_are)
+{
+    GIVES("{{ 'a\xFF\xC3'|upper }}", "A\xFF\xC3");
+    GIVES("{{ ['a\xFF'] }}", "['a\\xff']");
+    GIVES("{{ '%a' % 'a\xFF' }}", "'a\\xff'");
+    GIVES("{{ 'a\xFF\x80'|length }}{{ 'a\xFF'[-1] }}", "3\xFF");
+    GIVES("{{ ' \xFF '.strip() }}{{ 'b \xFF'.rsplit() }}", "\xFF['b', '\\xff']");
+    GIVES("{{ '\xFF' is upper }}{{ '\xFF'.isalpha() }}{{ '\xCE\xB1\xFF\xCE\xA3'.lower() }}",
+          "FalseFalse\xCE\xB1\xFF\xCF\x83");
+    FAILS("{{ \xFF }}", "line 1, column 4: unexpected '\\xFF'");
+}
+
+Test(jinja_hostile, nobody_needs_to_take_the_error)
+{
+    struct jinja_template *t;
+    struct jinja_output out;
+    const struct value none = {.kind = VALUE_DICT};
+    cr_expect_eq(jinja_parse(&t, STR_LIT("{{"), NULL), -1);
+    cr_expect_null(t);
+    cr_assert_eq(jinja_parse(&t, STR_LIT("{{ 1 / 0 }}"), NULL), 0);
+    cr_expect_eq(jinja_render(t, &none, &jinja_noon, &out, NULL), -1);
+    cr_expect_null(out.text);
+    jinja_free(t);
+}
+
 // A value that is doubled repeatedly must reach a limit before it takes the machine's memory.
 Test(jinja_hostile, doubling_is_stopped)
 {

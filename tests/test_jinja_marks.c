@@ -62,6 +62,8 @@ Test(jinja_marks, json_and_numbers_of_input_are_input)
     expect_shape("{{ {'own': i}|tojson }}", "{\"own\": \"abc\"}", "........xxxxx.");
     expect_shape("{{ ('o' ~ i)|tojson }}", "\"oabc\"", "..xxx.");
     expect_shape("{{ n + 1 }}", "13", "xx");
+    expect_shape("{{ '{:c}<%c'.format(n + 48) % (n + 48) }}", "<<<", "x.x");
+    expect_shape("{{ '<%a{!a:>5}'.format(u) % i }}", "<'abc''\\xfc'", ".xxxxxxxxxxx");
     expect_shape("{{ -n }}", "-12", "xxx");
     expect_shape("{{ '[1]'|from_json }}{{ (i ~ '')|length }}", "[1]3", "....");
     expect_shape("{{ ('{\"a\": \"' ~ i ~ '\"}')|from_json }}", "{'a': 'abc'}", "xxxxxxxxxxxx");

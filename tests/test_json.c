@@ -321,3 +321,21 @@ Test(value, containers_are_nested_to_a_limit)
     cr_expect_str_eq(f.err.text, "lists and objects are nested deeper than 512");
     arena_free(&f.arena);
 }
+
+Test(json, digits_of_every_kind_are_read)
+{
+    expect("\"\\u00AF\\u00af\\uABCD\"", "\"\xC2\xAF\xC2\xAF\xEA\xAF\x8D\"");
+    expect("\"\\uD7FF\\uE000\\uDBFF\\uDFFF\"", "\"\xED\x9F\xBF\xEE\x80\x80\xF4\x8F\xBF\xBF\"");
+    expect("0.0000000000000000000000000000000000000000000000000000000000000000000001", "1e-70");
+    expect("[1e400, -1e400]", "[Infinity, -Infinity]");
+    REFUSED("\"\\u00g0\"", "line 1, column 6: a hexadecimal digit expected, not 'g'");
+    REFUSED("\"\\u00/0\"", "line 1, column 6: a hexadecimal digit expected, not '/'");
+    REFUSED("\"\\u00:0\"", "line 1, column 6: a hexadecimal digit expected, not ':'");
+    REFUSED("\"\\u00@0\"", "line 1, column 6: a hexadecimal digit expected, not '@'");
+    REFUSED("\"\\u00G0\"", "line 1, column 6: a hexadecimal digit expected, not 'G'");
+    REFUSED("\"\\u00`0\"", "line 1, column 6: a hexadecimal digit expected, not '`'");
+    REFUSED("\"\\uDC00\"", "line 1, column 2: half of a surrogate pair");
+    REFUSED("\"\\uD800\\uDBFF\"", "line 1, column 2: half of a surrogate pair");
+    REFUSED("\"\\uD800\\uE000\"", "line 1, column 2: half of a surrogate pair");
+    REFUSED("\"\\uD800x\"", "line 1, column 2: half of a surrogate pair");
+}

@@ -265,7 +265,7 @@ static int next_any(struct batch_input *in, struct record *r, struct error *err)
     if (!found && scan.at == 0)
         return 0;
     r->bytes = (struct str){in->buffer + in->from, scan.at};
-    if (!found && !in->ended) {
+    if (scan.at > RECORD_MOST) {
         memcpy(in->beginning, r->bytes.data, sizeof in->beginning); // copied because the buffer is reused
         r->bytes = (struct str){in->beginning, sizeof in->beginning};
         r->is_too_long = true;

@@ -21,7 +21,12 @@ static int check_head(int fd, const char *path, ssize_t *n, struct error *err)
 {
     char head[HEAD];
     struct stat st;
-    if (fstat(fd, &st) || (S_ISREG(st.st_mode) && (*n = pread(fd, head, HEAD, 0)) < 0))
+    if (fstat(fd, &st))
+        return fail(err, E_IO, "%s: %s", path, strerror(errno));
+    do
+        *n = S_ISREG(st.st_mode) ? pread(fd, head, HEAD, 0) : 0;
+    while (*n < 0 && errno == EINTR);
+    if (*n < 0)
         return fail(err, E_IO, "%s: %s", path, strerror(errno));
     return S_ISREG(st.st_mode) && !memcmp(head, JOURNAL_HEAD, (size_t)*n) ? 0 : not_ours(path, err);
 }

@@ -46,7 +46,8 @@ int batch_manifest_make(struct batch_manifest *m, const struct options *o, struc
         const char *name = is_important(i) ? options_print_value(o, i, V_BATCH, &value) : NULL;
         // a flag that was not given has the file's or the built-in default, which the model's fingerprint covers
         if (name && (o->given[i] || i == OPT_kv_key || i == OPT_kv_value || i == OPT_n_ctx))
-            status = set(&parameters, &arena, name, value.data ? value.data : "", err);
+            status = value.failed ? fail(err, E_MEMORY, "no memory for the parameters of a batch")
+                                  : set(&parameters, &arena, name, value.data, err);
         text_free(&value);
     }
     if (!status)
@@ -116,8 +117,10 @@ static int read_manifest(const char *out_path, struct arena *arena, struct value
         status = 0;
     if (status == 1 && input_read_regular(path, INPUT_MANIFEST, &data, &size, err))
         status = -1;
-    if (status == 1 && (json_read(out, &reader, (struct str){data, size}, err) || out->kind != VALUE_DICT ||
-                        !value_is(value_get(out, "quern"), VALUE_STRING)))
+    const bool unread = status == 1 && json_read(out, &reader, (struct str){data, size}, err);
+    if (unread && err->code == E_MEMORY)
+        status = -1;
+    else if (unread || (status == 1 && (out->kind != VALUE_DICT || !value_is(value_get(out, "quern"), VALUE_STRING))))
         status = fail(err, E_USAGE, "%s: is no manifest of a batch; move it away, or name another output", path);
     free(data);
     free(path);

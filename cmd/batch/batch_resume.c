@@ -19,13 +19,12 @@ struct loading {
     size_t n_sound;
 };
 
+// Notes a row that was not there before.
 static int note_done(struct batch_output *o, const struct output_line *line, const char *path, struct error *err)
 {
     if (line->number > o->o.n_records)
         return fail(err, E_USAGE, "%s: row %lld, but the input has %lld: it is the output of another input", path,
                     (long long)line->number, (long long)o->o.n_records);
-    if (o->done[line->number])
-        return 0;
     o->done[line->number] = 1;
     o->id_hash[line->number] = batch_id_hash(line->custom_id);
     o->n_done++;
@@ -167,7 +166,10 @@ static int check_first_row(const struct batch_output *o, uint64_t end, struct er
 {
     static const char begins[] = "{\"id\":\"batch_req_";
     char head[sizeof begins - 1];
-    const ssize_t n = end ? 0 : pread(o->out.fd, head, sizeof head, 0);
+    ssize_t n;
+    do
+        n = end ? 0 : pread(o->out.fd, head, sizeof head, 0);
+    while (n < 0 && errno == EINTR);
     if (n < 0)
         return fail(err, E_IO, "%s: %s", o->out.path, strerror(errno));
     if (n == 0 || !head[0] || !memcmp(head, begins, (size_t)n))

@@ -289,7 +289,7 @@ static int take_settings(struct chat *c, const struct value *settings, struct er
 static void note_model(const struct chat *c, const struct value *all)
 {
     struct str name = text_of(all, "model");
-    if (!str_equal_z(name, model_name(c)))
+    if (name.len && !str_equal_z(name, model_name(c)))
         terminal_note("quern: note: the session was kept with %.*s, and goes on with %s", STR_ARG(name), model_name(c));
 }
 

@@ -93,13 +93,16 @@ static int push_call(struct calls *c, struct str name, struct value arguments)
     return value_list_push(c->arena, c->out, call, c->err);
 }
 
-// Reads a JSON value at the start of *s and removes it. False if there is none.
+// Reads a JSON value at the start of *s and removes it. False if there is none, or with an error if memory runs out.
 static bool read_json(struct calls *c, struct str *s, struct value *out)
 {
-    struct error ignored;
+    struct error why;
     struct json_reader reader = {.arena = c->arena, .flags = JSON_PREFIX};
-    if (json_read(out, &reader, *s, &ignored))
+    if (json_read(out, &reader, *s, &why)) {
+        if (why.code == E_MEMORY)
+            *c->err = why;
         return false;
+    }
     *s = from(*s, reader.used);
     return true;
 }
@@ -277,9 +280,7 @@ static unsigned bits_of(const struct value *v)
         return IS_ARRAY;
     case VALUE_DICT:
         return IS_OBJECT;
-    case VALUE_STRING:
-        return IS_STRING;
-    default:
+    default: // a string between tags is none of JSON
         return IS_NUMBER;
     }
 }
@@ -544,11 +545,9 @@ static int take_python(struct calls *c, struct str s)
     bool list = take(&p, '[');
     while (p.s.len && !(list && take(&p, ']'))) {
         int status = python_call(&p);
-        if (status < 0 && c->err->code)
-            return -1;
         if (status) {
             c->bad++;
-            return 0;
+            return c->err->code ? -1 : 0;
         }
         take(&p, ',');
         skip(&p);
@@ -617,5 +616,5 @@ int answer_tool_calls(const struct answer *a, struct arena *arena, struct value 
         }
     if (n_bad)
         *n_bad = a->n_bad + c.bad;
-    return status;
+    return status || c.err->code ? -1 : 0; // what there was no memory for is no call that cannot be read
 }

@@ -17,6 +17,7 @@ struct chat_template {
     size_t n_source;
     struct chat_abilities can;
     struct message_form form;
+    bool probed; // false as soon as memory runs out while it is found out what the template supports
 };
 
 const struct str chat_template_chatml = {
@@ -172,14 +173,16 @@ static int check_messages(const struct chat_template *t, const struct chat_reque
     struct value messages;
     struct jinja_output marked = {0};
     struct chat_request again = *r;
-    struct error ignored;
+    struct error why;
     size_t at = 0;
     again.messages = &messages;
     int status = messages_mark(&arena, r->messages, &messages, err);
+    const bool rendered = !status && !render(t, &again, 0, &marked, &why);
+    for (size_t i = 0; rendered && !status && i < r->messages->list->n; i++)
+        status = check_marks(&r->messages->list->items[i], i, &marked, &at, err);
     // A template may refuse such words, which proves nothing.
-    if (!status && !render(t, &again, 0, &marked, &ignored))
-        for (size_t i = 0; !status && i < r->messages->list->n; i++)
-            status = check_marks(&r->messages->list->items[i], i, &marked, &at, err);
+    if (!status && !rendered && why.code == E_MEMORY)
+        status = fail(err, E_MEMORY, "%s", why.text);
     jinja_output_free(&marked);
     arena_free(&arena);
     return status;
@@ -267,10 +270,10 @@ int chat_render(const struct chat_template *t, const struct chat_request *r, str
 enum { PROBE_STEPS = 200000 }; // a well-behaved template takes a few thousand
 
 // Renders a dialogue given as JSON; the output is empty if the template refuses it.
-static struct jinja_output probe(const struct chat_template *t, const char *messages, const char *tools, int thinking)
+static struct jinja_output probe(struct chat_template *t, const char *messages, const char *tools, int thinking)
 {
     struct arena arena = {0};
-    struct error err;
+    struct error err = {0};
     struct value m, k;
     struct json_reader reader = {.arena = &arena};
     struct jinja_output out = {0};
@@ -280,6 +283,7 @@ static struct jinja_output probe(const struct chat_template *t, const char *mess
         r.tools = tools ? &k : NULL;
         render(t, &r, PROBE_STEPS, &out, &err);
     }
+    t->probed = t->probed && err.code != E_MEMORY;
     arena_free(&arena);
     return out;
 }
@@ -289,7 +293,7 @@ static bool holds(const struct jinja_output *out, const char *word)
     return out->text && strstr(out->text, word);
 }
 
-static bool probe_holds(const struct chat_template *t, const char *messages, const char *tools, const char *word,
+static bool probe_holds(struct chat_template *t, const char *messages, const char *tools, const char *word,
                         const char *without)
 {
     struct jinja_output out = probe(t, messages, tools, 0);
@@ -298,7 +302,7 @@ static bool probe_holds(const struct chat_template *t, const char *messages, con
     return yes;
 }
 
-static bool thinking_matters(const struct chat_template *t)
+static bool thinking_matters(struct chat_template *t)
 {
     static const char hello[] = "[{\"role\": \"user\", \"content\": \"Hello\"}]";
     struct jinja_output on = probe(t, hello, NULL, 1), off = probe(t, hello, NULL, -1);
@@ -425,7 +429,12 @@ int chat_open(struct chat_template **out, const struct gguf *file, const struct 
         chat_close(t);
         return fail_prefix(err, "chat template");
     }
+    t->probed = true;
     find_abilities(t);
+    if (!t->probed) {
+        chat_close(t);
+        return fail(err, E_MEMORY, "no memory for a chat template of %zu bytes", source.len);
+    }
     *out = t;
     return 0;
 }

@@ -168,8 +168,10 @@ static bool numbered_item(const struct value *of, const struct value *index, str
     if (is_object(of, OBJ_RANGE)) {
         const struct range *g = of->object;
         i += i < 0 ? g->n : 0;
-        *out = value_int(g->start + i * g->step);
-        return i >= 0 && i < g->n;
+        if (i < 0 || i >= g->n)
+            return false;
+        *out = value_int(range_item(g, i));
+        return true;
     }
     if (!is_string(of) && of->kind != VALUE_LIST && of->kind != VALUE_TUPLE)
         return false;
@@ -493,7 +495,11 @@ static int eval_concat(struct run *r, const struct node *n, struct value *out)
     *out = VALUE_LIT("");
     for (const struct node *i = n->list; i; i = i->next) {
         struct value v, s;
-        if (run_eval(r, i, &v) || run_str(r, &v, &s) || string_concat(r, out, &s, out))
+        if (run_eval(r, i, &v))
+            return -1;
+        // where the output is escaped, texts that are joined with markup are, too
+        if (r->autoescape ? run_soft_str(r, &v, &s) || run_binary(r, OP_ADD, out, &s, out)
+                          : run_str(r, &v, &s) || string_concat(r, out, &s, out))
             return -1;
     }
     return 0;

@@ -484,7 +484,7 @@ static int exec_call_block(struct run *r, const struct node *n)
 
 static int exec_if(struct run *r, const struct node *n, enum jump *jump)
 {
-    for (; n; n = n->c) {
+    for (;; n = n->c) {
         struct value cond;
         if (run_eval(r, n->a, &cond))
             return -1;
@@ -493,7 +493,6 @@ static int exec_if(struct run *r, const struct node *n, enum jump *jump)
         if (!n->c)
             return run_chain(r, n->other, jump);
     }
-    return 0;
 }
 
 static int exec_set(struct run *r, const struct node *n)

@@ -134,7 +134,7 @@ FILTER(truncate)
     if (most < end || leeway < 0)
         return run_fail(r, "truncate() wants a length of at least %lld and a leeway of at least 0", (long long)end);
     s = *in;
-    if (n <= most + leeway) {
+    if (n - most <= leeway) {
         *out = s;
         return 0;
     }
@@ -248,12 +248,13 @@ static int wrap_line(struct wrap *w, size_t from, size_t to)
         any = true;
         bool is_long = word > w->width;
         bool fits = w->column + blank + word <= w->width;
-        if (!fits && w->line_begun && !(is_long && w->break_words && w->column + blank < w->width)) {
-            if (new_line(w))
+        // a word that fits in no line is split here, if a part of it fits; any other begins a line
+        if (!fits && !(is_long && w->break_words && w->column + blank < w->width)) {
+            if (w->line_begun && new_line(w))
                 return -1;
             blank = 0;
         }
-        if (blank && w->column + blank <= w->width) {
+        if (blank) {
             if (build_slice(w->r, &w->b, w->s, space_from, at))
                 return -1;
             w->column += blank;
@@ -549,8 +550,7 @@ static bool number_text(const struct value *v, char *out, size_t room)
     size_t n = 0;
     for (size_t i = 0; i < v->text.len; i++) {
         char c = v->text.data[i];
-        bool between =
-            c == '_' && i > 0 && i + 1 < v->text.len && v->text.data[i - 1] != '_' && v->text.data[i + 1] != '_';
+        bool between = c == '_' && i > 0 && i + 1 < v->text.len && v->text.data[i + 1] != '_';
         if (n + 1 >= room || (c == '_' && !between) || c == '\0')
             return false;
         if (c != '_')
@@ -563,7 +563,7 @@ static bool number_text(const struct value *v, char *out, size_t room)
 static bool parse_int(const struct value *s, int64_t base, int64_t *out)
 {
     char text[128], *p = text;
-    if (!number_text(s, text, sizeof text))
+    if (base < 0 || base == 1 || base > 36 || !number_text(s, text, sizeof text))
         return false;
     bool minus = *p == '-';
     p += *p == '-' || *p == '+';
@@ -694,17 +694,19 @@ static double round_half_even(double f, int64_t precision)
     return nearbyint(f / unit) * unit;
 }
 
-static int64_t round_int(int64_t i, int64_t precision)
+static int round_int(struct run *r, int64_t i, int64_t precision, struct value *out)
 {
     int64_t unit = 1;
     for (; precision < 0 && unit < INT64_MAX / 10; precision++)
         unit *= 10;
     if (precision < 0)
-        return 0;
-    int64_t down = i / unit * unit, rest = i - down, half = unit / 2;
-    int64_t away = rest < 0 ? -unit : unit;
-    bool up = llabs(rest) > half || (unit > 1 && llabs(rest) == half && (i / unit) % 2 != 0);
-    return unit > 1 && up ? down + away : down;
+        i = 0; // less than half of 10^19
+    int64_t rounded = i / unit * unit, rest = i - rounded, half = unit / 2;
+    const bool up = llabs(rest) > half || (llabs(rest) == half && (i / unit) % 2 != 0);
+    if (unit > 1 && up && __builtin_add_overflow(rounded, rest < 0 ? -unit : unit, &rounded))
+        return run_fail(r, "the whole number needs more than 64 bits");
+    *out = value_int(rounded);
+    return 0;
 }
 
 FILTER(round)
@@ -726,10 +728,10 @@ FILTER(round)
         return -1;
     if (is_string(in) || !to_float(in, &f))
         return run_fail(r, "type %s doesn't define __round__ method", value_type_name(in));
-    if (common && in->kind != VALUE_FLOAT) {
-        *out = value_int(round_int(in->kind == VALUE_BOOL ? in->boolean : in->integer, precision));
-        return 0;
-    }
+    if (common && in->kind == VALUE_BIGINT)
+        return run_fail(r, "'round' with a whole number that needs more than 64 bits");
+    if (common && in->kind != VALUE_FLOAT)
+        return round_int(r, in->kind == VALUE_BOOL ? in->boolean : in->integer, precision, out);
     if (!common && !isfinite(f))
         return run_fail(r, "cannot convert float %s to integer", isnan(f) ? "NaN" : "infinity");
     double unit = pow(10, (double)precision);

@@ -19,6 +19,12 @@ struct spec {
     char type;                                             // '\0': default of the kind of value
 };
 
+// The conversion s, r or a of a value to text: str, repr or ascii.
+static int convert(struct run *r, char how, const struct value *v, struct value *out)
+{
+    return how == 's' ? run_str(r, v, out) : how == 'r' ? run_repr(r, v, out) : run_ascii(r, v, out);
+}
+
 // ---- Numbers to digits ----
 
 static int put_z(struct run *r, struct build *b, const char *z, uint8_t origin)
@@ -56,14 +62,14 @@ static const char *sign_text(const struct spec *s, bool negative)
     return negative ? "-" : s->sign == '+' ? "+" : s->sign == ' ' ? " " : "";
 }
 
-// Inserts separators between groups of three digits of the integer part.
-static void group_digits(char *text, size_t room, char separator)
+// Inserts separators between groups of digits of the integer part, for which there must be room: a float has at most 309
+// digits before its point.
+static void group_digits(char *text, char separator, size_t group)
 {
-    size_t n = strspn(text, "0123456789"), len = strlen(text);
-    for (size_t i = n; i > 3;) {
-        i -= 3;
-        if (len + 2 > room)
-            return;
+    const char *const figures = group == 3 ? "0123456789" : "0123456789abcdefABCDEF";
+    size_t n = strspn(text, figures), len = strlen(text);
+    for (size_t i = n; i > group;) {
+        i -= group;
         memmove(text + i + 1, text + i, len - i + 1);
         text[i] = separator;
         len++;
@@ -94,8 +100,21 @@ static int put_int(struct run *r, struct build *b, const struct spec *s, int64_t
     memset(text, '0', zeros);
     memcpy(text + zeros, p, n + 1);
     if (s->grouped || s->underscores)
-        group_digits(text, sizeof text, s->grouped ? ',' : '_');
+        group_digits(text, s->grouped ? ',' : '_', base == 10 ? 3 : 4);
     return put_number(r, b, s, sign_text(s, v < 0), prefix, text, origin);
+}
+
+// The exponent form without zeros at the end of its digits.
+static void short_exponent(double f, int precision, char *text, size_t room)
+{
+    snprintf(text, room, "%.*e", precision - 1, f);
+    char *e = strchr(text, 'e'), *end = e;
+    if (precision > 1) {
+        while (end[-1] == '0')
+            end--;
+        end -= end[-1] == '.';
+    }
+    memmove(end, e, strlen(e) + 1);
 }
 
 // The general format without a type: like repr, but with a precision it is C's g with at least one decimal.
@@ -113,7 +132,7 @@ static void general(double f, const struct spec *s, char *text, size_t room)
         if ((int)strlen(text) < precision)
             strcat(text, ".0");
         else
-            snprintf(text, room, "%.*e", precision - 1, f);
+            short_exponent(f, precision, text, room);
     }
 }
 
@@ -140,10 +159,20 @@ static int put_float(struct run *r, struct build *b, const struct spec *s, doubl
     for (char *p = text; (type == 'E' || type == 'G' || type == 'F') && *p; p++)
         *p = *p >= 'a' && *p <= 'z' ? (char)(*p - 32) : *p;
     if (s->grouped || s->underscores)
-        group_digits(text, sizeof text - 2, s->grouped ? ',' : '_');
+        group_digits(text, s->grouped ? ',' : '_', 3);
     if (percent)
         strcat(text, "%");
     return put_number(r, b, s, sign_text(s, signbit(f) && !isnan(f)), "", text, origin);
+}
+
+// The character of a number, whose origin it has; text has room for its bytes.
+static int char_of(struct run *r, int64_t i, const struct value *v, char text[4], struct value *out)
+{
+    if (i < 0 || i > 0x10FFFF || (i >= 0xD800 && i < 0xE000))
+        return run_fail(r, "%%c arg not in range(0x110000)");
+    *out = value_string((struct str){text, (size_t)utf8_encode((uint32_t)i, text)});
+    out->origin = v->origin;
+    return 0;
 }
 
 static int put_text(struct run *r, struct build *b, const struct spec *s, const struct value *text)
@@ -268,7 +297,7 @@ static int percent_spec(struct percent *p, struct spec *s)
         return -1;
     if (s->width < 0) {
         left = true;
-        s->width = MIN(-s->width, (int64_t)WIDTH_MAX);
+        s->width = s->width > -WIDTH_MAX ? -s->width : WIDTH_MAX;
     }
     if (format_char(p) == '.') {
         p->at++;
@@ -292,10 +321,8 @@ static int percent_char(struct percent *p, struct spec *s, const struct value *v
     int64_t i;
     struct value c = *v;
     if (whole(v, &i)) {
-        if (i < 0 || i > 0x10FFFF || (i >= 0xD800 && i < 0xE000))
-            return run_fail(p->r, "%%c arg not in range(0x110000)");
-        c = value_string((struct str){text, (size_t)utf8_encode((uint32_t)i, text)});
-        c.origin = v->origin;
+        if (char_of(p->r, i, v, text, &c))
+            return -1;
     } else if (!is_string(v) || v->text.len > 4 || string_chars(v->text) != 1) {
         return run_fail(p->r, "%%c requires int or char");
     }
@@ -308,9 +335,7 @@ static int percent_char(struct percent *p, struct spec *s, const struct value *v
 static int percent_text(struct percent *p, struct spec *s, const struct value *v)
 {
     struct value text;
-    if (s->type == 's' ? run_str(p->r, v, &text) : run_repr(p->r, v, &text))
-        return -1;
-    if (p->b.markup && s->type == 's' && run_escape_html(p->r, v, &text))
+    if (convert(p->r, s->type, v, &text) || (p->b.markup && run_escape_html(p->r, s->type == 's' ? v : &text, &text)))
         return -1;
     s->align = s->align == '=' ? '>' : s->align;
     s->fill = VALUE_LIT(" ");
@@ -431,21 +456,23 @@ static bool spec_take(struct str *s, const char *set, char *out)
 static int parse_spec(struct run *r, struct str s, struct spec *out)
 {
     char c;
+    bool filled = false;
     *out = (struct spec){.fill = VALUE_LIT(" "), .sign = '-', .precision = -1};
     size_t first = s.len ? text_char_len(s.data, s.data + s.len) : 0;
     if (s.len > first && strchr("<>^=", s.data[first]) && s.data[first]) {
         out->fill = value_string((struct str){s.data, first});
         out->align = s.data[first];
+        filled = true;
         s = (struct str){s.data + first + 1, s.len - first - 1};
     } else {
         spec_take(&s, "<>^=", &out->align);
     }
     out->has_sign = spec_take(&s, "+- ", &out->sign);
     out->alternate = spec_take(&s, "#", &c);
-    if (spec_take(&s, "0", &c) && !out->align) {
+    if (spec_take(&s, "0", &c) && !filled) {
         out->fill = VALUE_LIT("0");
-        out->align = '=';
-        out->zeros = true;
+        out->zeros = !out->align;
+        out->align = out->align ? out->align : '=';
     }
     if (spec_number(r, &s, WIDTH_MAX, &out->width))
         return -1;
@@ -457,14 +484,26 @@ static int parse_spec(struct run *r, struct str s, struct spec *out)
         if (spec_number(r, &s, PRECISION_MAX, &out->precision))
             return -1;
     }
-    if (s.len == 1)
-        out->type = s.data[0];
-    return s.len <= 1 ? 0 : run_fail(r, "Invalid format specifier");
+    out->type = s.len ? s.data[0] : '\0';
+    return s.len == (out->type != '\0') ? 0 : run_fail(r, "Invalid format specifier");
 }
 
 static int unknown_code(struct run *r, const struct spec *s, const struct value *v)
 {
     return run_fail(r, "Unknown format code '%c' for object of type '%s'", s->type, value_type_name(v));
+}
+
+// What Python refuses beside a type of whole numbers.
+static int check_int_spec(struct run *r, const struct spec *s)
+{
+    const bool separated = s->grouped || s->underscores;
+    if (separated && s->type && strchr(s->grouped ? "bcnoxX" : "cn", s->type))
+        return run_fail(r, "Cannot specify '%c' with '%c'.", s->grouped ? ',' : '_', s->type);
+    if (s->type == 'c' && s->has_sign)
+        return run_fail(r, "Sign not allowed with integer format specifier 'c'");
+    if (s->type == 'c' && s->alternate)
+        return run_fail(r, "Alternate form (#) not allowed with integer format specifier 'c'");
+    return 0;
 }
 
 static int format_number(struct run *r, struct build *b, const struct spec *s, const struct value *v)
@@ -473,12 +512,14 @@ static int format_number(struct run *r, struct build *b, const struct spec *s, c
     double f = 0;
     bool is_whole = whole(v, &i);
     real(v, &f);
+    if (is_whole && check_int_spec(r, s))
+        return -1;
     if (s->type == 'c' && is_whole) {
         char text[4];
-        if (i < 0 || i > 0x10FFFF || (i >= 0xD800 && i < 0xE000))
-            return run_fail(r, "%%c arg not in range(0x110000)");
-        struct value c = value_string((struct str){text, (size_t)utf8_encode((uint32_t)i, text)});
-        return put_text(r, b, s, &c);
+        struct value c;
+        struct spec aligned = *s; // as a number is
+        aligned.align = s->align && s->align != '=' ? s->align : '>';
+        return char_of(r, i, v, text, &c) ? -1 : put_text(r, b, &aligned, &c);
     }
     if (is_whole && (!s->type || strchr("dboxXn", s->type))) {
         if (s->precision >= 0)
@@ -490,12 +531,9 @@ static int format_number(struct run *r, struct build *b, const struct spec *s, c
     return put_float(r, b, s, f, s->type, v->origin);
 }
 
-static int format_value(struct run *r, struct build *b, const struct value *v, struct str text)
+static int format_with_spec(struct run *r, struct build *b, const struct value *v, struct str text)
 {
     struct spec s;
-    struct value shown;
-    if (text.len == 0)
-        return b->markup ? run_escape_html(r, v, &shown) || build_string(r, b, &shown) ? -1 : 0 : build_str(r, b, v);
     if (parse_spec(r, text, &s))
         return -1;
     if (v->kind == VALUE_INT || v->kind == VALUE_FLOAT || v->kind == VALUE_BOOL)
@@ -508,6 +546,21 @@ static int format_value(struct run *r, struct build *b, const struct value *v, s
         return run_fail(r, "a string is formatted without sign, '#' and separators");
     s.align = s.zeros ? '<' : s.align;
     return put_text(r, b, &s, v);
+}
+
+// In markup, what is put in is escaped once it is formatted.
+static int format_value(struct run *r, struct build *b, const struct value *v, struct str text)
+{
+    struct build plain = {.markup = is_string(v) && v->markup};
+    struct value shown;
+    if (!b->markup)
+        return text.len ? format_with_spec(r, b, v, text) : build_str(r, b, v);
+    if (text.len == 0)
+        return run_escape_html(r, v, &shown) || build_string(r, b, &shown) ? -1 : 0;
+    if (format_with_spec(r, &plain, v, text))
+        return -1;
+    const struct value made = build_value(&plain);
+    return run_escape_html(r, &made, &shown) || build_string(r, b, &shown) ? -1 : 0;
 }
 
 // Whether a name is a number of at most 9 digits.
@@ -594,7 +647,7 @@ static int expand_field(struct brace *f, const struct value *field, int depth, s
         char how = n + 1 < s.len ? s.data[n + 1] : '\0';
         if (how != 's' && how != 'r' && how != 'a')
             return run_fail(f->r, "Unknown conversion specifier");
-        if (how == 's' ? run_str(f->r, &v, &shown) : run_repr(f->r, &v, &shown))
+        if (convert(f->r, how, &v, &shown))
             return -1;
         v = shown;
         n += 2;

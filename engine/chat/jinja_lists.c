@@ -73,7 +73,7 @@ static struct call_args rest_args(const struct call_args *args, size_t n)
 
 static bool empty(const struct value *in)
 {
-    return !value_truth(in) || is_undefined(in);
+    return !value_truth(in);
 }
 
 static int choose(struct run *r, const struct value *in, const struct call_args *args, bool want, bool by_attribute,
@@ -319,9 +319,9 @@ FILTER(batch)
     for (size_t i = 0; i < items.list->n; i++) {
         if (row.kind == VALUE_NONE || (int64_t)row.list->n == n) {
             bool first = row.kind == VALUE_NONE;
-            if ((!first || n == 0) && !first && run_list_push(r, &list, row))
+            if (first && n == 0 && run_list_new(r, &row))
                 return -1;
-            if (first && n == 0 && (run_list_new(r, &row) || run_list_push(r, &list, row)))
+            if ((!first || n == 0) && run_list_push(r, &list, row))
                 return -1;
             if (run_list_new(r, &row))
                 return -1;

@@ -482,8 +482,12 @@ static bool range_has(const struct range *g, const struct value *item)
             return false;
         i = (int64_t)f;
     }
-    int64_t last = g->start + (g->n - 1) * g->step;
-    return g->n > 0 && i >= MIN(g->start, last) && i <= MAX(g->start, last) && (i - g->start) % g->step == 0;
+    const int64_t first = range_item(g, 0), last = range_item(g, g->n - 1);
+    if (g->n == 0 || i < MIN(first, last) || i > MAX(first, last))
+        return false;
+    const bool up = g->step > 0;
+    const uint64_t step = up ? (uint64_t)g->step : 0 - (uint64_t)g->step;
+    return (up ? (uint64_t)i - (uint64_t)first : (uint64_t)first - (uint64_t)i) % step == 0;
 }
 
 int run_contains(struct run *r, const struct value *in, const struct value *item, bool *out)
@@ -562,7 +566,7 @@ static int object_items(struct run *r, const struct value *v, struct value *list
     case OBJ_RANGE: {
         const struct range *g = v->object;
         for (int64_t i = 0; i < g->n; i++)
-            if (run_list_push(r, list, value_int(g->start + i * g->step)))
+            if (run_list_push(r, list, value_int(range_item(g, i))))
                 return -1;
         return 0;
     }

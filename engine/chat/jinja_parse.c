@@ -139,14 +139,11 @@ static int statements(struct parser *p, const char *const *ends, struct node **o
 // becomes the current token.
 static int body(struct parser *p, const char *const *ends, struct node **out)
 {
-    const struct token *at = p->token;
     parser_take(p, T_COLON);
     if (parser_expect(p, T_BLOCK_END) || parser_enter(p))
         return -1;
-    p->nesting += 2; // see parser_enter
-    int status = p->nesting > 3 * JINJA_NESTING_MAX
-                     ? parser_fail(p, at, "statements are nested deeper than %d", JINJA_NESTING_MAX)
-                     : statements(p, ends, out);
+    p->nesting += 2; // see parser_enter; between statements it is a multiple of three
+    const int status = statements(p, ends, out);
     p->nesting -= 3;
     return status;
 }
@@ -495,7 +492,7 @@ static int parse(struct jinja_template *t, struct token_array *tokens, struct er
     t->n_varargs = parser_intern(&p, STR_LIT("varargs"));
     t->n_kwargs = parser_intern(&p, STR_LIT("kwargs"));
     t->n_self = parser_intern(&p, STR_LIT("self"));
-    if (!t->n_self.data || jinja_lex(t, tokens, err))
+    if (err->code || jinja_lex(t, tokens, err)) // a name was not interned
         return -1;
     p.token = tokens->at;
     return statements(&p, NULL, &t->body);

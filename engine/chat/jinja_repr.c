@@ -23,6 +23,11 @@ static bool printable(uint32_t cp)
     return cp == ' ' || ((bits & 0x7F) != 0 && !(bits & (UNI_CONTROL | UNI_SEPARATOR)));
 }
 
+static int escape_code(uint32_t cp, char out[16])
+{
+    return snprintf(out, 16, cp < 0x100 ? "\\x%02x" : cp < 0x10000 ? "\\u%04x" : "\\U%08x", cp);
+}
+
 static int escape_of(uint32_t cp, char quote, char out[16])
 {
     if (cp == '\\' || cp == (uint32_t)quote)
@@ -31,7 +36,7 @@ static int escape_of(uint32_t cp, char quote, char out[16])
         return snprintf(out, 16, "\\%c", cp == '\n' ? 'n' : cp == '\r' ? 'r' : 't');
     if (printable(cp))
         return 0;
-    return snprintf(out, 16, cp < 0x100 ? "\\x%02x" : cp < 0x10000 ? "\\u%04x" : "\\U%08x", cp);
+    return escape_code(cp, out);
 }
 
 static int repr_string(struct run *r, struct build *b, const struct value *s)
@@ -196,6 +201,30 @@ int run_repr(struct run *r, const struct value *v, struct value *out)
 {
     struct build b = {0};
     if (build_repr(r, &b, v))
+        return -1;
+    *out = build_value(&b);
+    return 0;
+}
+
+int run_ascii(struct run *r, const struct value *v, struct value *out)
+{
+    struct value s;
+    struct build b = {0};
+    if (run_repr(r, v, &s) || run_step(r, s.text.len / 8))
+        return -1;
+    size_t start = 0;
+    for (size_t at = 0, len; at < s.text.len; at += len) {
+        char escape[16];
+        uint32_t cp;
+        len = (size_t)utf8_decode(s.text.data + at, s.text.len - at, &cp); // not 0: repr has escaped what is no UTF-8
+        if (cp < 0x80)
+            continue;
+        escape_code(cp, escape);
+        if (build_slice(r, &b, &s, start, at) || put(r, &b, escape, string_origin(&s, at)))
+            return -1;
+        start = at + len;
+    }
+    if (build_slice(r, &b, &s, start, s.text.len))
         return -1;
     *out = build_value(&b);
     return 0;

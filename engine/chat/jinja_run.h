@@ -85,6 +85,11 @@ struct range {
     int64_t start, stop, step;
     int64_t n;
 };
+// Item i, which is one of the range: the product may need more than 64 bits on the way.
+static inline int64_t range_item(const struct range *g, int64_t i)
+{
+    return (int64_t)((uint64_t)g->start + (uint64_t)i * (uint64_t)g->step);
+}
 // The result of map, select, items and similar filters: it can be iterated once.
 struct iterator {
     struct object head;
@@ -254,6 +259,7 @@ int run_int_arg(struct run *r, const struct value *v, int64_t *out);       // an
 int run_str(struct run *r, const struct value *v, struct value *out);      // str(v), a plain string
 int run_soft_str(struct run *r, const struct value *v, struct value *out); // the same, but markup stays markup
 int run_repr(struct run *r, const struct value *v, struct value *out);
+int run_ascii(struct run *r, const struct value *v, struct value *out); // repr with escapes for all that is no ASCII
 int build_str(struct run *r, struct build *b, const struct value *v);
 int run_escape_html(struct run *r, const struct value *v, struct value *out); // markup
 int run_percent_format(struct run *r, const struct value *format, const struct value *args, struct value *out);

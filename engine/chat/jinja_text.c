@@ -124,29 +124,25 @@ static int put_cps(struct run *r, struct build *b, const uint32_t *cps, int n, u
     return build_text(r, b, (struct str){text, bytes}, origin, NULL);
 }
 
+static bool is_ignorable(uint32_t cp)
+{
+    return unicode_bits(cp) & UNI_MARK || cp == '\'' || cp == '.' || cp == ':';
+}
+
 // Whether the sigma at `at` ends a word: a cased letter comes before it and none after it, ignoring marks,
 // apostrophes and the like.
 static bool final_sigma(struct str s, size_t at)
 {
     size_t len, p = at;
-    bool before = false;
-    while (p > 0 && !before) {
-        uint32_t cp = text_char_before(s, p, &len);
-        before = case_is_cased(cp);
-        if (!before && !(unicode_bits(cp) & UNI_MARK) && cp != '\'' && cp != '.' && cp != ':')
-            break;
-        p -= len;
-    }
-    if (!before)
+    uint32_t cp = '.';
+    for (; p > 0 && is_ignorable(cp); p -= len)
+        cp = text_char_before(s, p, &len);
+    if (is_ignorable(cp) || !case_is_cased(cp))
         return false;
-    for (text_char(s, at, &len), p = at + len; p < s.len; p += len) {
-        uint32_t cp = text_char(s, p, &len);
-        if (case_is_cased(cp))
-            return false;
-        if (!(unicode_bits(cp) & UNI_MARK) && cp != '\'' && cp != '.' && cp != ':')
-            break;
-    }
-    return true;
+    cp = '.';
+    for (text_char(s, at, &len), p = at + len; p < s.len && is_ignorable(cp); p += len)
+        cp = text_char(s, p, &len);
+    return is_ignorable(cp) || !case_is_cased(cp);
 }
 
 // Changes the case of the characters in [from, to).

@@ -154,13 +154,15 @@ static int make_arguments(struct making *m, const struct value *given, struct va
     if (says_nothing(given))
         given = &empty;
     struct value read;
-    struct error ignored;
+    struct error why;
     struct json_reader reader = {.arena = &m->arena, .flags = JSON_INPUT | JSON_NAN};
     if (given->kind == VALUE_STRING && !m->form->text_arguments) {
         *out = *given;
         out->origin = ORIGIN_INPUT;
-        if (!json_read(&read, &reader, given->text, &ignored) && read.kind == VALUE_DICT)
-            *out = read;
+        if (!json_read(&read, &reader, given->text, &why))
+            *out = read.kind == VALUE_DICT ? read : *out;
+        else if (why.code == E_MEMORY)
+            return fail(m->err, E_MEMORY, "%s", why.text);
         return 0;
     }
     if (given->kind == VALUE_STRING || !m->form->text_arguments)

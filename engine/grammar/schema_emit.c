@@ -67,7 +67,7 @@ int schema_emit_value(struct schema *s, const struct value *v, expr_id *out)
         return 0;
     case TYPE_NUMBER:
         if (!schema_decimal(v, &decimal))
-            return schema_refuse(s, v, "this number is too large");
+            return decimal.failed ? schema_no_memory(s) : schema_refuse(s, v, "this number is too large");
         *out = expr_text(&s->x, (struct str){decimal.data, decimal.size});
         text_free(&decimal);
         return 0;

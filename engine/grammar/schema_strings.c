@@ -412,7 +412,7 @@ static int take_figures(struct schema *s, const struct branch *b, struct figures
         } else if (d->kind == D_COMPARE || d->kind == D_MULTIPLE || d->kind == D_NOT_MULTIPLE ||
                    (d->kind == D_NOT_VALUE && schema_type_of(d->v) == TYPE_NUMBER)) {
             if (!schema_decimal(d->v, &decimal))
-                status = schema_refuse(s, d->at, "this number is too large");
+                status = decimal.failed ? schema_no_memory(s) : schema_refuse(s, d->at, "this number is too large");
             else
                 status = take_figure(s, f, d, (struct str){decimal.data, decimal.size});
         }

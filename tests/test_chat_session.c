@@ -1,0 +1,109 @@
+// Tests files of sessions that hold something else than what quern wrote: each is refused in words of its own, or taken with a
+// note, and the dialogue that was kept goes on.
+#include "tests/batch_rig.h"
+
+TestSuite(chat_session, .init = rig_open, .fini = rig_close, .timeout = 60);
+
+#define OURS "{\"format\": \"quern-session\", \"version\": 1"
+#define TOLD(rest)                                                                                                           \
+    OURS                                                                                                                     \
+        ", \"messages\": [{\"role\": \"user\", \"content\": \"one\"}, {\"role\": \"assistant\", \"content\": \"two\"}]" rest \
+        "}"
+static const struct {
+    const char *text;
+    int status;
+    const char *flags, *says;
+} files[] = {
+    {"{", 2, "", "s.json: line 1, column 2: a key in quotes expected, but the text ends"},
+    {"[]", 2, "", "s.json: not a session of quern: there is no \"format\": \"quern-session\""},
+    {"{\"format\": 5}", 2, "", "s.json: not a session of quern: there is no \"format\": \"quern-session\""},
+    {"{\"format\": \"other\"}", 2, "", "s.json: not a session of quern: there is no \"format\": \"quern-session\""},
+    {"{\"format\": \"quern-session\"}", 2, "", "s.json: not a session of quern: it has no version"},
+    {"{\"format\": \"quern-session\", \"version\": \"1\"}", 2, "", "s.json: not a session of quern: it has no version"},
+    {"{\"format\": \"quern-session\", \"version\": 0}", 2, "", "s.json: not a session of quern: it has no version"},
+    {"{\"format\": \"quern-session\", \"version\": 99}", 2, "", "s.json: a session of version 99, this quern knows 1"},
+    {OURS "}", 2, "", "s.json: not a session of quern: it has no messages"},
+    {OURS ", \"messages\": {}}", 2, "", "s.json: not a session of quern: it has no messages"},
+    {OURS ", \"messages\": [5]}", 2, "", "s.json: not a session of quern: a message without content"},
+    {OURS ", \"messages\": [{\"role\": \"user\", \"content\": 5}]}", 2, "",
+     "s.json: not a session of quern: a message without content"},
+    {OURS ", \"messages\": [{\"role\": \"tool\", \"content\": \"x\"}]}", 2, "",
+     "s.json: not a session of quern: a message with a role that is neither user nor assistant"},
+    {OURS ", \"messages\": [{\"content\": \"x\"}]}", 2, "",
+     "s.json: not a session of quern: a message with a role that is neither user nor assistant"},
+    {OURS ", \"messages\": [{\"role\": \"user\", \"content\": \"x\"}, {\"role\": \"system\", \"content\": \"x\"}]}", 2,
+     "", "s.json: not a session of quern: a message with a role that is neither user nor assistant"},
+    {TOLD(", \"settings\": {\"temp\": 5}"), 2, "", "s.json: not a session of quern: a setting that is no text"},
+    {TOLD(", \"settings\": {\"temp\": [\"1\", 5]}"), 2, "",
+     "s.json: not a session of quern: a setting that is no text"},
+    {TOLD(", \"settings\": {\"temp\": \"1\\u0000\"}"), 2, "",
+     "s.json: not a session of quern: a setting that is no text"},
+    {TOLD(", \"settings\": {\"temp\": \"hot\"}"), 2, "", "--temp"},
+    {TOLD(", \"settings\": {\"temp\": \"hot\"}"), 0, "--temp 0", "[2 messages from ./s.json go on"},
+    {TOLD(", \"settings\": {\"temp\": [\"0\"], \"nonsense\\u001b[31m\": \"1\"}"), 0, "",
+     "note: the session sets nonsense"},
+    {TOLD(", \"settings\": []"), 0, "", "[2 messages from ./s.json go on"},
+    {TOLD(", \"model\": \"elsewhere\""), 0, "", "note: the session was kept with elsewhere, and goes on with m.gguf"},
+    {OURS
+     ", \"messages\": [{\"role\": \"system\", \"content\": \"be brief\"}, {\"role\": \"user\", \"content\": \"one\"}, "
+     "{\"role\": \"assistant\", \"content\": \"two\", \"reasoning_content\": \"a thought\"}]}",
+     0, "", "[2 messages from ./s.json go on"},
+};
+
+Test(chat_session, files_that_are_no_sessions_are_refused)
+{
+    for (size_t i = 0; i < COUNT_OF(files); i++) {
+        write_text("s.json", files[i].text);
+        const int status = shell("$Q chat -n 1 --session ./s.json %s </dev/null", files[i].flags);
+        char *err = read_text("err");
+        cr_expect_eq(status, files[i].status, "%s: %d, %s", files[i].text, status, err);
+        cr_expect(strstr(err, files[i].says), "%s: %s", files[i].text, err);
+        cr_expect(!strchr(err, '\033'), "%s", err);
+        cr_expect(!strstr(err, "kept with ,"), "%s", err);
+        free(err);
+    }
+}
+
+// What was read is written again with all that belongs to it.
+Test(chat_session, a_session_is_written_as_it_was_read)
+{
+    write_text("s.json",
+               OURS ", \"model\": \"m.gguf\", \"settings\": {\"temp\": \"0\", \"stop\": [\"x\", \"y\"]}, "
+                    "\"messages\": [{\"role\": \"system\", \"content\": \"be brief\"}, "
+                    "{\"role\": \"user\", \"content\": \"one\"}, {\"role\": \"assistant\", \"content\": \"two\", "
+                    "\"reasoning_content\": \"a thought\"}]}");
+    cr_assert_eq(shell("printf '/save ./again.json\\n' | $Q chat --session ./s.json >said"), 0, "%s", read_text("err"));
+    char *again = read_text("again.json");
+    static const char *const parts[] = {
+        "\"role\": \"system\"", "be brief", "a thought", "\"temp\": \"0\"", "\"x\"", "\"y\"", "\"two\""};
+    for (size_t i = 0; i < COUNT_OF(parts); i++)
+        cr_expect(strstr(again, parts[i]), "no %s in %s", parts[i], again);
+    free(again);
+}
+
+Test(chat_session, what_is_no_file_or_too_large_is_no_session)
+{
+    cr_assert_eq(mkdir("folder", 0700), 0);
+    cr_expect_eq(shell("$Q chat --session ./folder </dev/null"), 2);
+    expect_says("err", "./folder: is there already and no ordinary file, so it is not replaced");
+    cr_expect_eq(shell("printf '/load ./folder\\n/load ./missing\\n' | $Q chat >said"), 1);
+    expect_says("err", "./folder: not a session of quern: no regular file of less than 256 MiB");
+    expect_says("err", "./missing: No such file or directory");
+    write_text("large", "x");
+    cr_assert_eq(truncate("large", (256 << 20) + 1), 0);
+    cr_expect_eq(shell("$Q chat --session ./large </dev/null"), 2);
+    expect_says("err", "./large: not a session of quern: no regular file of less than 256 MiB");
+}
+
+// A damaged cache beside it costs time, and is told.
+Test(chat_session, a_damaged_cache_is_told_and_computed_anew)
+{
+    cr_assert_eq(shell("echo hello | $Q chat --session ./s.json --cache -n 2 --temp 0 -v >said"), 0, "%s",
+                 read_text("err"));
+    cr_assert_eq(shell("$Q chat --session ./s.json --cache -n 2 --temp 0 -v </dev/null >said"), 0);
+    expect_says("err", "cache: ");
+    cr_assert_eq(shell("printf x | dd of=s.json.kv bs=1 seek=40 conv=notrunc 2>/dev/null"), 0);
+    cr_assert_eq(shell("$Q chat --session ./s.json --cache -n 2 --temp 0 </dev/null >said"), 0);
+    expect_says("err", "warning: ./s.json.kv: ");
+    expect_says("err", "; the dialogue is computed anew");
+}
