@@ -335,3 +335,27 @@ Test(batch_damage, rows_of_another_input_and_rows_that_are_there_twice_are_refus
     text_free(&journal);
     text_free(&row);
 }
+
+// Runs a batch, stops it once there are rows, does something to the output, and lets it go on. The status of the batch.
+static int meddle(const char *what)
+{
+    return shell("rm -f out*; $Q batch many -o out -n 24 --device cpu & p=$!; while [ ! -s out ]; do sleep 0.01; done; "
+                 "kill -STOP $p; %s; kill -CONT $p; wait $p",
+                 what);
+}
+
+Test(batch_damage, what_somebody_else_does_to_the_output_meanwhile_is_found)
+{
+    static const struct {
+        const char *what;
+        int then; // the status of the same command afterwards
+    } changes[] = {{": >out", 0}, {"truncate -s 700 out", 5}, {"echo a note >>out", 2}};
+    cr_assert_eq(shell("seq -f 'line %%g' 500 >many; $Q batch many -o whole -n 24 --device cpu"), 0);
+    for (size_t i = 0; i < COUNT_OF(changes); i++) {
+        cr_expect_eq(meddle(changes[i].what), 5, "%s", changes[i].what);
+        expect_says("err", "out: was changed by somebody else while it was written");
+        cr_expect_eq(shell("$Q batch many -o out -n 24 --device cpu"), changes[i].then, "%s: %s", changes[i].what,
+                     read_text("err"));
+        cr_expect(changes[i].then || same_files("out", "whole"), "%s", changes[i].what);
+    }
+}

@@ -518,14 +518,22 @@ static int sort_output(struct batch_output *o, struct error *err)
     return status;
 }
 
-// Rows that were written to a file that has lost its name are lost with it.
-static int check_still_there(const struct batch_output *o, struct error *err)
+// Rows that were written to a file that has lost its name are lost with it; and if its size is not that of what was written,
+// somebody else has written to it, too.
+static int check_untouched(const struct batch_output *o, struct error *err)
 {
     struct stat named, written;
-    if (fstat(o->out.fd, &written) ||
-        (!stat(o->out.path, &named) && named.st_dev == written.st_dev && named.st_ino == written.st_ino))
-        return 0;
-    return fail(err, E_IO, "%s: was removed or replaced while it was written; its rows are lost", o->out.path);
+    if (fstat(o->out.fd, &written))
+        return fail(err, E_IO, "%s: %s", o->out.path, strerror(errno));
+    if (stat(o->out.path, &named) || named.st_dev != written.st_dev || named.st_ino != written.st_ino)
+        return fail(err, E_IO, "%s: was removed or replaced while it was written; its rows are lost", o->out.path);
+    if ((uint64_t)written.st_size != o->out.size)
+        return fail(
+            err, E_IO,
+            "%s: was changed by somebody else while it was written: it has %lld bytes, not %llu; the same command "
+            "computes what is missing, or says what cannot stay",
+            o->out.path, (long long)written.st_size, (unsigned long long)o->out.size);
+    return 0;
 }
 
 int batch_output_finish(struct batch_output *o, struct error *err)
@@ -533,7 +541,7 @@ int batch_output_finish(struct batch_output *o, struct error *err)
     stop_thread(o);
     if (!o->is_regular)
         return 0;
-    if (batch_output_check(o, err) || check_still_there(o, err))
+    if (batch_output_check(o, err) || check_untouched(o, err))
         return -1;
     pthread_mutex_lock(&o->lock);
     sync_once(o);
