@@ -320,6 +320,23 @@ static const char *value_behind(struct words *w, size_t len)
     return w->at + 1 < w->argc ? w->argv[++w->at] : NULL;
 }
 
+// A flag that names one file. Of two such names one would be dropped without a word: a result in the wrong place, or an
+// input that nobody read. Other flags may be repeated, and the last one counts.
+static bool names_one_file(const struct option *o)
+{
+    return o->number == OPT_bench_save || (o->kind == OPTION_TEXT && !strncmp(o->argument, "FILE", 4));
+}
+
+static int check_repeated(const struct options *o, const struct option *option, const char *value, struct error *err)
+{
+    if (!o->given[option->number] || !names_one_file(option))
+        return 0;
+    const char *before = *(const char *const *)((const char *)o + option->offset);
+    return strcmp(before, value)
+               ? fail(err, E_USAGE, "%s: given twice, %s and %s, but it takes one", option->longer, before, value)
+               : 0;
+}
+
 static int take_option(struct options *o, const struct option *option, struct words *w, size_t len, struct error *err)
 {
     const char *flag = w->argv[w->at], *value = NULL;
@@ -335,6 +352,8 @@ static int take_option(struct options *o, const struct option *option, struct wo
         if (option->number == OPT_threads)
             value = "0";
     }
+    if (check_repeated(o, option, value, err))
+        return -1;
     o->given[option->number] = true;
     return set(o, option, value, err);
 }
@@ -458,7 +477,8 @@ int options_parse(struct options *o, enum verb_number verb, int argc, char **arg
     }
     if (take_model(o, verb, err))
         goto failed;
-    const char *named = getenv("QUERN_MODEL");
+    // a model on the command line wins, also where it is an argument
+    const char *named = verb == VERB_INSPECT && o->args.n ? NULL : getenv("QUERN_MODEL");
     if (!o->model && named && *named && find(MODEL_FLAG, strlen(MODEL_FLAG), 1u << verb) &&
         find_model(o, named, &o->model, err))
         goto failed;

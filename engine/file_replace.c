@@ -125,14 +125,12 @@ static int open_in_place(struct file_replace *f, const char *path, int descripto
 
 int file_replace_output(struct file_replace *f, const char *path, struct error *err)
 {
-    struct stat st, link;
+    struct stat st;
     const bool is_there = !stat(path, &st);
     const int descriptor = file_replace_descriptor(path);
     *f = (struct file_replace){.fd = -1};
     if (descriptor >= 0 || (is_there && (S_ISCHR(st.st_mode) || S_ISFIFO(st.st_mode))))
         return open_in_place(f, path, descriptor, err);
-    if (!is_there && !lstat(path, &link))
-        return fail(err, E_USAGE, "%s: is a link that leads nowhere", path);
     if (is_there && access(path, W_OK))
         return fail(err, E_IO, "%s: is there already and cannot be written: %s", path, strerror(errno));
     if (begin(f, path, 0666, err))

@@ -38,6 +38,8 @@ __attribute__((format(printf, 3, 4))) static int bad(struct reader *p, size_t at
     }
     return fail_at(p->err, p->r->code ? p->r->code : E_USAGE, at, "line %zu, column %zu: %s", line, column, what);
 }
+// As with fail, analysers see the value.
+#define bad(...) minus_one(bad(__VA_ARGS__))
 
 static int no_memory(struct reader *p, size_t bytes)
 {

@@ -295,6 +295,7 @@ struct tensor *build_rope(struct build *b, const char *name, const struct rope *
         return NULL;
     }
     rope_frequencies(r, factors, inv_freq);
+    b->rotary = true;
     return graph_growing_rope_table(b->g, name, r->n_rot / 2, inv_freq, rope_magnitude(r), r->growth, r->period, 0);
 }
 
@@ -379,6 +380,7 @@ int build_model(const struct gguf *file, const char *arch, build_fn *build, enum
         return -1;
     info->n_vocab = b.n_vocab;
     info->n_out = (int)result->width;
+    info->rotary = b.rotary;
     info->encoder = b.both_ways || kind == FAMILY_ENCODER;
     info->n_ctx_train = b.n_ctx_train;
     info->n_embd = b.n_embd;

@@ -194,7 +194,8 @@ static int open_output(struct batch *b, struct error *err)
     if (digest_all(b->l.model, &model, err) ||
         batch_manifest_make(&b->manifest, b->o, model, &b->survey, b->shard, err))
         return -1;
-    if (is_file && batch_manifest_check(&b->manifest, b->out_path, size, b->o->force, &is_new, err))
+    if (is_file && (batch_manifest_check(&b->manifest, b->out_path, size, b->o->force, &is_new, err) ||
+                    batch_output_check_path(b->out_path, err)))
         return -1;
     b->context.now = b->manifest.started;
     // the output is opened first: its lock keeps a second process away

@@ -244,6 +244,8 @@ int output_load(struct batch_output *o, struct error *err)
     l.is_verified = o->n_sums > 0;
     int status = load_output(o, &l, err) || sift_kept(o, err);
     free(l.sound);
+    if (status && is_new) // of a run that is refused nothing remains
+        unlink(o->journal.path);
     if (status)
         return -1;
     if (l.n_damaged)

@@ -1,6 +1,7 @@
 // Compares rows with saved ones, and with another engine's bench program.
 #include "cmd/bench/bench.h"
 #include "cmd/input.h"
+#include "cmd/outputs.h"
 #include "engine/file_replace.h"
 #include "engine/json.h"
 
@@ -43,6 +44,12 @@ static int write_file(const char *path, bool given, struct str text, struct erro
         return -1;
     }
     return file_replace_end(&f, err);
+}
+
+int bench_save_try(const char *name, struct error *err)
+{
+    char path[PATH_MAX];
+    return path_of(name, true, path, err) ? -1 : outputs_try(path, err);
 }
 
 int bench_save(const char *name, const struct bench_row *rows, int n, struct error *err)

@@ -36,7 +36,7 @@ static bool find_path(const struct value *v, const struct value *target, char *p
     return false;
 }
 
-int schema_refuse(struct schema *s, const struct value *at, const char *fmt, ...)
+int(schema_refuse)(struct schema *s, const struct value *at, const char *fmt, ...)
 {
     char path[256] = "", message[256];
     va_list args;

@@ -15,7 +15,7 @@ static struct str clipped(struct str s)
     return (struct str){s.data, MIN(s.len, (size_t)64)};
 }
 
-int vocab_fail(const struct gguf *g, const char *key, struct error *err, const char *fmt, ...)
+int(vocab_fail)(const struct gguf *g, const char *key, struct error *err, const char *fmt, ...)
 {
     enum { PATH_SHOWN = 128 }; // of a long path only the end is shown, so that the message has room
     char text[ERR_TEXT];
