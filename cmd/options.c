@@ -10,6 +10,7 @@
 #include "cmd/terminal/terminal.h"
 #include "kernels/card.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -339,14 +340,14 @@ static int check_repeated(const struct options *o, const struct option *option, 
 
 static int take_option(struct options *o, const struct option *option, struct words *w, size_t len, struct error *err)
 {
-    const char *flag = w->argv[w->at], *value = NULL;
+    const char *flag = w->argv[w->at], *value = "";
     if (option->kind == OPTION_FLAG && flag[len] == '=')
         return fail(err, E_USAGE, "%s takes no value%s", option->longer,
                     option->number == OPT_think ? "; --no-think switches reasoning off, --think-budget N limits it"
                                                 : "");
     if (option->kind != OPTION_FLAG && !(value = value_behind(w, len)))
         return fail(err, E_USAGE, "%s: needs a value, %s", flag, option->argument);
-    if (value && !strcmp(value, "-1")) { // other engines' word for: as you like
+    if (!strcmp(value, "-1")) { // other engines' word for: as you like
         if (option->number == OPT_seed)
             return 0;
         if (option->number == OPT_threads)
@@ -387,6 +388,7 @@ static int take_habit(struct options *o, const struct habit *h, enum verb_number
     static const char *const switches[] = {"on", "off", "auto", "0", "1"};
     const char *next = w->at + 1 < w->argc ? w->argv[w->at + 1] : "", *path;
     const struct option *ours = h->ours ? find(h->ours, strlen(h->ours), 1u << verb) : NULL;
+    assert(ours || (h->kind != HABIT_SAME && h->kind != HABIT_FILE)); // habit_of_flag looks for it
     if (h->kind == HABIT_NONE)
         return fail(err, E_USAGE, "%s: %s", h->flag, h->text);
     if (h->kind == HABIT_SAME)

@@ -165,7 +165,7 @@ static int scratch_add(struct reader *p, size_t *n, const char *data, size_t len
         p->scratch_cap = cap;
     }
     if (len)
-        memcpy(p->scratch + *n, data, len);
+        memcpy(p->scratch + *n, data, len); // NOLINT(clang-analyzer-unix.Malloc): scratch is the new memory here
     *n += len;
     return 0;
 }
@@ -419,7 +419,7 @@ int float_repr(double f, char out[FLOAT_TEXT])
     const char *sign = signbit(f) ? "-" : "";
     if (isinf(f))
         return snprintf(out, FLOAT_TEXT, "%sinf", sign);
-    char d[FLOAT_TEXT];
+    char d[FLOAT_TEXT] = "";
     int point, n = shortest_digits(fabs(f), d, &point);
     if (f == 0)
         return snprintf(out, FLOAT_TEXT, "%s0.0", sign);

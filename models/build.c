@@ -2,6 +2,7 @@
 // rope tables, output.
 #include "models/build.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -378,6 +379,7 @@ int build_model(const struct gguf *file, const char *arch, build_fn *build, enum
     struct tensor *result = build_checked(&b, build, kind, o);
     if (graph_finish(g, result, err) != 0)
         return -1;
+    assert(result); // a graph without a result is not finished
     info->n_vocab = b.n_vocab;
     info->n_out = (int)result->width;
     info->rotary = b.rotary;

@@ -281,8 +281,10 @@ static void close_all(struct batch *b)
     progress_end(&b->bar);
     scheduler_free(b->scheduler);
     batch_embed_free(&b->embed);
-    while (b->jobs)
-        drop_job(b->jobs);
+    for (struct batch_job *job = b->jobs, *next; job; job = next) {
+        next = job->next;
+        drop_job(job);
+    }
     batch_output_close(b->output);
     batch_manifest_free(&b->manifest);
     batch_ids_free(&b->ids);

@@ -189,7 +189,7 @@ static int check_tail(const struct batch_output *o, const struct loading *l, con
     if (l->unknown)
         terminal_note("quern: note: %s: the rows from %lld on have no checksums, and are computed again: %lld lines "
                       "are dropped",
-                      o->out.path, (long long)l->unknown, (long long)(l->n_unknown + tail->n_lines));
+                      o->out.path, (long long)l->unknown, (long long)l->n_unknown + (long long)tail->n_lines);
     else if (tail->n_lines)
         terminal_note("quern: note: %s: %lld damaged lines at the end are dropped, and their rows are computed again",
                       o->out.path, (long long)tail->n_lines);

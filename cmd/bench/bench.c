@@ -444,7 +444,7 @@ static int measure_ceilings(struct bench *b, const struct bench_row *r, struct e
 
 static int take_text(struct bench *b, struct error *err)
 {
-    size_t size;
+    size_t size = 0;
     if (!b->o->file)
         return 0;
     if (!b->text && input_read(b->o->file, INPUT_TEXT, &b->text, &size, err))

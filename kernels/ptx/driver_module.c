@@ -88,7 +88,7 @@ static int load_compiled(struct driver *d, struct driver_module *m, struct cache
     if (!c)
         return fail(err, E_MEMORY, "no memory to compile a kernel");
     give_logs(c);
-    void *cubin;
+    void *cubin = NULL;
     size_t size;
     int status = compile(d, c, ptx, &cubin, &size, err) ||
                  CUDA_TRY(&d->cu, err, cuModuleLoadDataEx, &m->module, cubin, 0, NULL, NULL);
