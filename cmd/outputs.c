@@ -237,19 +237,6 @@ int outputs_check_terminal(const char *path, struct error *err)
                        : 0;
 }
 
-int outputs_try(const char *path, struct error *err)
-{
-    struct file_replace f;
-    struct stat st;
-    const bool is_there = !stat(path, &st);
-    if (file_replace_descriptor(path) >= 0 || (is_there && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)))
-        return 0;
-    if (file_replace_output(&f, path, err))
-        return -1;
-    file_replace_abort(&f);
-    return 0;
-}
-
 // The outputs of a batch and of a dialogue are no files that are replaced at the end; these verbs try their own.
 static int check_writable(const struct options *o, const struct output *out, struct error *err)
 {
@@ -259,7 +246,7 @@ static int check_writable(const struct options *o, const struct output *out, str
         return -1;
     if (out->form == FORM_FILE && check_replaceable(out->path, err))
         return -1;
-    return outputs_try(out->path, err);
+    return file_replace_check_output(out->path, err);
 }
 
 static int check_all_writable(const struct options *o, struct error *err)

@@ -25,9 +25,6 @@ int outputs_each(const struct options *o, outputs_see_fn *see, void *arg, struct
 
 // Fails with E_USAGE if an output of bytes that are no text would be written to a terminal.
 int outputs_check_terminal(const char *path, struct error *err);
-// Tries whether an output can be written, with the errors of file_replace_output; nothing remains of that. Devices and pipes
-// are not opened, because the end of a pipe is seen by its reader.
-int outputs_try(const char *path, struct error *err);
 
 // Checks every output of the command line, stdout among them, against every input and against the other outputs, and whether
 // it can be written. To be called before an output is opened, and before what takes long.

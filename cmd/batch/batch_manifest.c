@@ -181,14 +181,11 @@ static int compare(const struct batch_manifest *m, const struct value *there, co
                 STR_ARG(name), STR_ARG(old), STR_ARG(now));
 }
 
-// Tries whether the manifest can be written; nothing remains of that.
-static int try_to_write(const char *out_path, struct error *err)
+// Whether the manifest can be written.
+static int check_writable(const char *out_path, struct error *err)
 {
     char *path = output_beside(out_path, ".manifest");
-    struct file_replace f;
-    int status = path ? file_replace_beside(&f, path, err) : fail(err, E_MEMORY, "no memory for a path");
-    if (path)
-        file_replace_abort(&f);
+    int status = path ? file_replace_check_beside(path, err) : fail(err, E_MEMORY, "no memory for a path");
     free(path);
     return status;
 }
@@ -209,7 +206,7 @@ int batch_manifest_check(struct batch_manifest *m, const char *out_path, uint64_
         status = compare(m, &there, out_path, &arena, err);
     arena_free(&arena);
     if (status >= 0 && *is_new)
-        status = try_to_write(out_path, err);
+        status = check_writable(out_path, err);
     return MIN(status, 0);
 }
 

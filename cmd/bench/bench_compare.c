@@ -1,7 +1,6 @@
 // Compares rows with saved ones, and with another engine's bench program.
 #include "cmd/bench/bench.h"
 #include "cmd/input.h"
-#include "cmd/outputs.h"
 #include "engine/file_replace.h"
 #include "engine/json.h"
 
@@ -49,7 +48,7 @@ static int write_file(const char *path, bool given, struct str text, struct erro
 int bench_save_try(const char *name, struct error *err)
 {
     char path[PATH_MAX];
-    return path_of(name, true, path, err) ? -1 : outputs_try(path, err);
+    return path_of(name, true, path, err) ? -1 : file_replace_check_output(path, err);
 }
 
 int bench_save(const char *name, const struct bench_row *rows, int n, struct error *err)
