@@ -21,14 +21,30 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ["gguf", "kernels", "models", "engine", "cmd"]
 BUILD = ROOT / "build-analyse"
 
-# What the analyser of gcc 12 takes for a mistake: (file, warning, reason). It knows neither the elements of an array at an
-# index that it cannot compute, so that a pointer stored there is lost for it, nor vector types.
-ARRAY = "stored at an index of an array, and freed from there; LeakSanitizer and valgrind watch it in CI"
-GROWN = "what has grown is kept by its owner before a failure is reported"
+# What the analyser of gcc 12 takes for a mistake: (file, warning, reason). It loses a pointer that is stored behind another
+# pointer, or at an index that it cannot compute, and calls that a leak. Real leaks are what LeakSanitizer and valgrind find in CI.
+KEPT = "what has grown is kept by its owner, also where another allocation fails"
+STORED = "it is stored in a list or an array, and freed from there"
 GCC_EXCEPTIONS = [
+    ("gguf/base.c", "malloc-leak", "a chunk of an arena is linked behind the last one"),
+    ("kernels/cpu/cpu.c", "malloc-leak", "the machine is the first member of what was allocated"),
+    ("kernels/cpu/ref.c", "malloc-leak", "the machine is the first member of what was allocated"),
+    ("engine/chat/jinja_lex.c", "malloc-leak", STORED),
+    ("engine/grammar/constraint.c", "malloc-leak", STORED),
+    ("engine/scheduler_lane.c", "malloc-leak", KEPT),
+    ("engine/tap.c", "malloc-leak", STORED),
+    ("engine/measure/divergence.c", "use-of-uninitialized-value", "a loop has set all lanes"),
+    ("cmd/options.c", "malloc-leak", STORED),
+    ("cmd/quantize.c", "malloc-leak", STORED),
+    ("cmd/input.c", "malloc-leak", "the caller frees what was read, also after an error"),
+    ("cmd/terminal/history.c", "malloc-leak", STORED),
+    ("cmd/bench/bench_compare.c", "malloc-leak", "there is no array where the number of samples is 0"),
+    ("cmd/batch/batch_resume.c", "malloc-leak", KEPT),
+    ("cmd/batch/batch_embed.c", "malloc-leak", STORED),
 ]
-# Kernels of instruction sets: gcc's analyser takes the elements of a vector for 4 bits, and for unset once a loop has set them.
-GCC_LEAVES_OUT = re.compile(r"kernels/cpu/")
+# Kernels with vectors: it takes their elements for numbers of 2 or 4 bits, and for unset where a loop has set them.
+GCC_LEAVES_OUT = re.compile(r"kernels/cpu/(avx2/|avx512/|amx/|quantize/|"
+                            r"(level|rows|quantize_q8|decode|encode|attention|scan|matmul_f32|matmul_q8_scalar)\.c)")
 
 
 def sources(paths):
@@ -88,14 +104,14 @@ def tidy_tasks(files):
             yield name, ["clang-tidy", "-p", str(folder), "--quiet", str(ROOT / name)], ROOT
 
 
-def messages(output, used):
-    """The lines that report something, without what is in the table."""
+def messages(name, output, used):
+    """What is reported of a file, without what is in the table. A macro of a header is where gcc says that it happened."""
     for line in output.splitlines():
         hit = re.match(r"(\S+?):(\d+):\d+: (warning|error|fatal error): (.*)", line)
         if not hit:
             continue
         path = os.path.relpath(os.path.join(BUILD / "gcc", hit[1]), ROOT)
-        row = next((r for r in GCC_EXCEPTIONS if r[0] == path and f"[-Wanalyzer-{r[1]}]" in line), None)
+        row = next((r for r in GCC_EXCEPTIONS if r[0] == name and f"[-Wanalyzer-{r[1]}]" in line), None)
         if row:
             used.add(row)
         else:
@@ -106,7 +122,7 @@ def analyse(tool, tasks, jobs, used):
     bad = []
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         for name, (status, output) in pool.map(lambda t: (t[0], run(t[1], t[2])), tasks):
-            found = list(dict.fromkeys(messages(output, used)))
+            found = list(dict.fromkeys(messages(name, output, used)))
             bad += found if found or not status else [f"{name}: {tool} failed: {output[-500:]}"]
     return bad
 

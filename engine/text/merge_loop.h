@@ -28,6 +28,7 @@ static inline __attribute__((always_inline)) size_t merge_short(uint32_t *v, siz
 {
     uint32_t key[MERGE_SHORT], merged[MERGE_SHORT];
     assert(n > 0 && n <= MERGE_SHORT);
+    merged[n - 1] = 0; // moved along with the others, but never used
     for (size_t i = 0; i < n; i++) {
         key[i] = i + 1 < n ? pair(ctx, v[i], v[i + 1], v[i + 2], &merged[i]) : MERGE_NONE;
     }
