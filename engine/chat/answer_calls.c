@@ -133,8 +133,8 @@ static int take_object(struct calls *c, const struct value *object)
     const struct value none = {.kind = VALUE_NONE};
     arguments = arguments ? arguments : &none;
     struct value read;
-    const bool nothing = arguments->kind == VALUE_NONE ||
-                         (arguments->kind == VALUE_STRING && !str_stripped(arguments->text).len);
+    const bool nothing =
+        arguments->kind == VALUE_NONE || (arguments->kind == VALUE_STRING && !str_stripped(arguments->text).len);
     if (nothing && c->style->tools != TOOLS_JSON_BARE) {
         if (value_dict_new(&read, c->arena, c->err))
             return -1;
