@@ -193,7 +193,7 @@ static int load(struct loaded *l, const struct options *o, bool hidden, bool if_
     int status = model_open(&l->model, &options, err);
     progress_wait_end(&wait);
     text_free(&adapter_paths);
-    if (status || outputs_check_options_model(o, l->model->file, err))
+    if (status || outputs_check_options_model(o, l->model->file, err) || overrides_check_rope(o, &l->model->info, err))
         return -1;
     for (int i = 0; i < l->model->n_adapters; i++)
         if (outputs_check_options_model(o, l->model->adapter_files[i], err))

@@ -111,7 +111,9 @@ static int print_catalog(const struct options *o, const struct catalog *c, struc
 {
     struct text out = {0};
     bool *shown = calloc((size_t)c->n + 1, 1);
-    int n = shown ? choose(c, &o->args, shown) : 0, status = 0;
+    if (!shown)
+        return fail(err, E_MEMORY, "no memory for a list of %d models", c->n);
+    int n = choose(c, &o->args, shown), status = 0;
     if (o->json)
         print_json(&out, c, shown);
     else if (o->names)
@@ -122,7 +124,7 @@ static int print_catalog(const struct options *o, const struct catalog *c, struc
         terminal_note(
             "quern: no model%s found where Ollama, the Hugging Face cache, LM Studio, llama.cpp and Docker keep theirs",
             o->args.n ? " of that name" : "");
-    if (!shown || out.failed)
+    if (out.failed)
         status = fail(err, E_MEMORY, "no memory for a list of %d models", c->n);
     else if (out.size)
         status = (o->json    ? terminal_write_json

@@ -10,6 +10,7 @@
 #include "cmd/terminal/terminal.h"
 #include "kernels/card.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -320,21 +321,40 @@ static const char *value_behind(struct words *w, size_t len)
     return w->at + 1 < w->argc ? w->argv[++w->at] : NULL;
 }
 
+// A flag that names one file. Of two such names one would be dropped without a word: a result in the wrong place, or an
+// input that nobody read. Other flags may be repeated, and the last one counts.
+static bool names_one_file(const struct option *o)
+{
+    return o->number == OPT_bench_save || (o->kind == OPTION_TEXT && !strncmp(o->argument, "FILE", 4));
+}
+
+static int check_repeated(const struct options *o, const struct option *option, const char *value, struct error *err)
+{
+    if (!o->given[option->number] || !names_one_file(option))
+        return 0;
+    const char *before = *(const char *const *)((const char *)o + option->offset);
+    return strcmp(before, value)
+               ? fail(err, E_USAGE, "%s: given twice, %s and %s, but it takes one", option->longer, before, value)
+               : 0;
+}
+
 static int take_option(struct options *o, const struct option *option, struct words *w, size_t len, struct error *err)
 {
-    const char *flag = w->argv[w->at], *value = NULL;
+    const char *flag = w->argv[w->at], *value = "";
     if (option->kind == OPTION_FLAG && flag[len] == '=')
         return fail(err, E_USAGE, "%s takes no value%s", option->longer,
                     option->number == OPT_think ? "; --no-think switches reasoning off, --think-budget N limits it"
                                                 : "");
     if (option->kind != OPTION_FLAG && !(value = value_behind(w, len)))
         return fail(err, E_USAGE, "%s: needs a value, %s", flag, option->argument);
-    if (value && !strcmp(value, "-1")) { // other engines' word for: as you like
+    if (!strcmp(value, "-1")) { // other engines' word for: as you like
         if (option->number == OPT_seed)
             return 0;
         if (option->number == OPT_threads)
             value = "0";
     }
+    if (check_repeated(o, option, value, err))
+        return -1;
     o->given[option->number] = true;
     return set(o, option, value, err);
 }
@@ -368,6 +388,7 @@ static int take_habit(struct options *o, const struct habit *h, enum verb_number
     static const char *const switches[] = {"on", "off", "auto", "0", "1"};
     const char *next = w->at + 1 < w->argc ? w->argv[w->at + 1] : "", *path;
     const struct option *ours = h->ours ? find(h->ours, strlen(h->ours), 1u << verb) : NULL;
+    assert(ours || (h->kind != HABIT_SAME && h->kind != HABIT_FILE)); // habit_of_flag looks for it
     if (h->kind == HABIT_NONE)
         return fail(err, E_USAGE, "%s: %s", h->flag, h->text);
     if (h->kind == HABIT_SAME)
@@ -458,7 +479,8 @@ int options_parse(struct options *o, enum verb_number verb, int argc, char **arg
     }
     if (take_model(o, verb, err))
         goto failed;
-    const char *named = getenv("QUERN_MODEL");
+    // a model on the command line wins, also where it is an argument
+    const char *named = verb == VERB_INSPECT && o->args.n ? NULL : getenv("QUERN_MODEL");
     if (!o->model && named && *named && find(MODEL_FLAG, strlen(MODEL_FLAG), 1u << verb) &&
         find_model(o, named, &o->model, err))
         goto failed;

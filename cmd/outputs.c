@@ -1,7 +1,10 @@
 // The files of --in-file are no inputs here: they are read as a whole before the sum of them replaces one. A saved run of
 // bench, too, is read before another run replaces it; but a plot must not.
 #include "cmd/outputs.h"
+#include "cmd/terminal/terminal.h"
+#include "engine/file_replace.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,8 +66,20 @@ static int n_read(const struct options *o)
     }
 }
 
+// The program is read while it runs.
+static int check_program(const char *out, struct error *err)
+{
+    struct stat to, program;
+    if (!stat_file(out, STDOUT_FILENO, &to) || stat("/proc/self/exe", &program) || to.st_dev != program.st_dev ||
+        to.st_ino != program.st_ino)
+        return 0;
+    return fail(err, E_USAGE, "%s: is this program; name another output", strcmp(out, "-") ? out : "stdout");
+}
+
 int outputs_check_inputs(const char *out, const struct options *o, const char *model, struct error *err)
 {
+    if (check_program(out, err))
+        return -1;
     const char *const single[] = {
         model,           o->draft_model,      o->file, o->ids,    o->kl, o->chat_template_file,
         o->grammar_file, o->json_schema_file, "-",     o->imatrix};
@@ -109,23 +124,44 @@ static const char *tap_file(const char *tap)
     return sign ? sign + 1 : NULL;
 }
 
-int outputs_each(const struct options *o, outputs_see_fn *see, void *arg, struct error *err)
+enum form {
+    FORM_TEXT,
+    FORM_BYTES, // that are no text
+    FORM_FILE,  // the same, which the verb writes to an ordinary file only
+};
+
+// An output that a flag or an argument names.
+struct output {
+    const char *path;          // NULL: none
+    const char *const *beside; // suffixes of the files beside it
+    enum form form;
+};
+enum { OUTPUTS_SINGLE = 7 };
+
+static void list_single(const struct options *o, struct output list[OUTPUTS_SINGLE])
 {
     static const char *const none[] = {NULL}, *const of_batch[] = {".journal", ".manifest", NULL},
-                             *const of_chat[] = {".kv", NULL};
-    const struct {
-        const char *path;
-        const char *const *beside;
-    } single[] = {
-        {"-", none},
-        {o->out, o->verb == VERB_BATCH && o->out && strcmp(o->out, "-") ? of_batch : none},
-        {o->kl_base, none},
-        {o->bench_plot, none},
-        {o->bench_save && strchr(o->bench_save, '/') ? o->bench_save : NULL, none},
-        {o->verb == VERB_QUANTIZE && o->args.n == 3 && !o->dry_run ? o->args.at[1] : NULL, none},
-        {o->session, o->cache ? of_chat : none},
+                             *const of_chat[] = {".lock", NULL}, *const of_cached_chat[] = {".lock", ".kv", NULL};
+    const enum form of_out = o->verb == VERB_IMATRIX                              ? FORM_FILE
+                             : o->verb == VERB_LOGITS || o->verb == VERB_TOKENIZE ? FORM_BYTES
+                                                                                  : FORM_TEXT;
+    const struct output all[OUTPUTS_SINGLE] = {
+        {"-", none, FORM_TEXT},
+        {o->out, o->verb == VERB_BATCH && o->out && strcmp(o->out, "-") ? of_batch : none, of_out},
+        {o->kl_base, none, FORM_FILE},
+        {o->bench_plot, none, FORM_TEXT},
+        {o->bench_save && strchr(o->bench_save, '/') ? o->bench_save : NULL, none, FORM_TEXT},
+        {o->verb == VERB_QUANTIZE && o->args.n == 3 && !o->dry_run ? o->args.at[1] : NULL, none, FORM_FILE},
+        {o->session, o->cache ? of_cached_chat : of_chat, FORM_TEXT},
     };
+    memcpy(list, all, sizeof all);
+}
+
+int outputs_each(const struct options *o, outputs_see_fn *see, void *arg, struct error *err)
+{
+    struct output single[OUTPUTS_SINGLE];
     int status = 0;
+    list_single(o, single);
     for (size_t i = 0; !status && i < COUNT_OF(single); i++)
         status = single[i].path ? see_beside(single[i].path, single[i].beside, see, arg, err) : 0;
     for (int i = 0; !status && i < o->taps.n; i++)
@@ -197,6 +233,48 @@ static int see_first(void *arg, const char *path, struct error *err)
     return status;
 }
 
+// ---- what can be written
+
+int outputs_check_terminal(const char *path, struct error *err)
+{
+    struct stat st;
+    const int descriptor = file_replace_descriptor(path);
+    const bool is_device = descriptor < 0 && !stat(path, &st) && S_ISCHR(st.st_mode);
+    const int fd = is_device ? open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK) : descriptor;
+    const bool is_terminal = fd >= 0 && terminal_is_tty(fd);
+    if (is_device && fd >= 0)
+        close(fd);
+    return is_terminal ? fail(err, E_USAGE, "%s: is a terminal, and numbers in bytes are not for one; name a file",
+                              strcmp(path, "-") ? path : "stdout")
+                       : 0;
+}
+
+// The outputs of a batch and of a dialogue are no files that are replaced at the end; these verbs try their own.
+static int check_writable(const struct options *o, const struct output *out, struct error *err)
+{
+    if (!out->path || o->verb == VERB_BATCH || o->verb == VERB_CHAT)
+        return 0;
+    if (out->form != FORM_TEXT && outputs_check_terminal(out->path, err))
+        return -1;
+    if (out->form == FORM_FILE && check_replaceable(out->path, err))
+        return -1;
+    return file_replace_check_output(out->path, err);
+}
+
+static int check_all_writable(const struct options *o, struct error *err)
+{
+    struct output single[OUTPUTS_SINGLE];
+    int status = 0;
+    list_single(o, single);
+    for (size_t i = 0; !status && i < COUNT_OF(single); i++)
+        status = check_writable(o, &single[i], err);
+    for (int i = 0; !status && i < o->taps.n; i++) {
+        const struct output tap = {.path = tap_file(o->taps.at[i]), .form = FORM_BYTES};
+        status = check_writable(o, &tap, err);
+    }
+    return status;
+}
+
 int outputs_check_options(const struct options *o, const char *model, struct error *err)
 {
     struct check c = {.o = o, .model = model};
@@ -204,7 +282,7 @@ int outputs_check_options(const struct options *o, const char *model, struct err
     // of a saved run a name without a slash is no path
     const char *against = o->bench_against && strchr(o->bench_against, '/') ? o->bench_against : NULL;
     return outputs_each(o, see_for_inputs, &c, err) || outputs_check(o->bench_plot, against, err) ||
-                   outputs_each(o, see_first, &p, err)
+                   outputs_each(o, see_first, &p, err) || check_all_writable(o, err)
                ? -1
                : 0;
 }

@@ -23,8 +23,11 @@ int outputs_check_inputs(const char *out, const struct options *o, const char *m
 typedef int outputs_see_fn(void *arg, const char *path, struct error *err);
 int outputs_each(const struct options *o, outputs_see_fn *see, void *arg, struct error *err);
 
-// Checks every output of the command line, stdout among them, against every input and against the other outputs. To be
-// called before an output is opened.
+// Fails with E_USAGE if an output of bytes that are no text would be written to a terminal.
+int outputs_check_terminal(const char *path, struct error *err);
+
+// Checks every output of the command line, stdout among them, against every input and against the other outputs, and whether
+// it can be written. To be called before an output is opened, and before what takes long.
 int outputs_check_options(const struct options *o, const char *model, struct error *err);
 // Checks every output of the command line against the files of a model.
 int outputs_check_options_model(const struct options *o, const struct gguf *model, struct error *err);

@@ -79,6 +79,17 @@ static int take_rope(struct overrides *out, size_t *names, const struct options 
     return 0;
 }
 
+int overrides_check_rope(const struct options *o, const struct arch_info *info, struct error *err)
+{
+    static const enum option_number flags[] = {OPT_rope_scaling, OPT_rope_scale, OPT_rope_freq_scale,
+                                               OPT_rope_freq_base, OPT_yarn_orig_ctx};
+    for (size_t i = 0; !info->rotary && i < COUNT_OF(flags); i++)
+        if (o->given[flags[i]])
+            return fail(err, E_USAGE, "--%s: this model has no rotary positions (its family is %s)",
+                        options_name(flags[i]), info->name);
+    return 0;
+}
+
 int overrides_take(struct overrides *out, const struct options *o, const char *arch, struct error *err)
 {
     enum { ROPE_MOST = 8 };

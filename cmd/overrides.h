@@ -7,6 +7,7 @@
 #include "cmd/options.h"
 #include "gguf/gguf.h"
 #include "kernels/text.h"
+#include "models/arch.h"
 
 enum { OVERRIDES_MAX = 64 };
 struct overrides {
@@ -20,6 +21,8 @@ struct overrides {
 int overrides_take(struct overrides *out, const struct options *o, const char *arch, struct error *err);
 // Sets the keys of the flags in an open file.
 int overrides_apply(const struct options *o, struct gguf *file, struct error *err);
+// Fails with E_USAGE if a flag of rope was given for a model whose positions are no angles.
+int overrides_check_rope(const struct options *o, const struct arch_info *info, struct error *err);
 void overrides_free(struct overrides *o);
 
 #endif

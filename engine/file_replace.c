@@ -56,17 +56,24 @@ static int name_files(struct file_replace *f, const char *path)
     return (f->temporary = malloc(strlen(f->path) + TEMPORARY_SUFFIX)) ? 0 : -1;
 }
 
-static int open_folder(const struct file_replace *f)
+enum { FOLDER_MAX = 4096 };
+
+static int folder_of(const struct file_replace *f, char folder[FOLDER_MAX])
 {
-    char folder[4096];
     const char *slash = strrchr(f->path, '/');
     size_t n = slash ? (size_t)(slash - f->path) : 1;
-    if (n >= sizeof folder) {
+    if (n >= FOLDER_MAX) {
         errno = ENAMETOOLONG;
         return -1;
     }
-    snprintf(folder, sizeof folder, "%.*s", n ? (int)n : 1, slash ? (n ? f->path : "/") : ".");
-    return open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    snprintf(folder, FOLDER_MAX, "%.*s", n ? (int)n : 1, slash ? (n ? f->path : "/") : ".");
+    return 0;
+}
+
+static int open_folder(const struct file_replace *f)
+{
+    char folder[FOLDER_MAX];
+    return folder_of(f, folder) ? -1 : open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
 void file_replace_folders(const char *path)
@@ -81,10 +88,10 @@ void file_replace_folders(const char *path)
     }
 }
 
-static int begin(struct file_replace *f, const char *path, mode_t mode, struct error *err)
+// Whether what has this name may be replaced.
+static int check_target(const char *path, struct error *err)
 {
     struct stat st;
-    *f = (struct file_replace){.fd = -1};
     if (check_replaceable(path, err))
         return -1;
     const bool is_there = !stat(path, &st);
@@ -92,6 +99,14 @@ static int begin(struct file_replace *f, const char *path, mode_t mode, struct e
         return fail(err, E_USAGE, "%s: is a link that leads nowhere", path);
     if (is_there && access(path, W_OK))
         return fail(err, E_IO, "%s: is there already and cannot be written: %s", path, strerror(errno));
+    return 0;
+}
+
+static int begin(struct file_replace *f, const char *path, mode_t mode, struct error *err)
+{
+    *f = (struct file_replace){.fd = -1};
+    if (check_target(path, err))
+        return -1;
     int status = name_files(f, path) ? fail(err, E_MEMORY, "no memory for a path") : 0;
     if (!status && (f->fd = temporary_create(f->path, f->temporary, mode)) < 0)
         status = refuse(f, "cannot be written", err);
@@ -105,13 +120,18 @@ int file_replace_begin(struct file_replace *f, const char *path, struct error *e
     return begin(f, path, 0600, err);
 }
 
-int file_replace_beside(struct file_replace *f, const char *path, struct error *err)
+static int refuse_link(const char *path, struct error *err)
 {
     struct stat st;
-    *f = (struct file_replace){.fd = -1};
     if (!lstat(path, &st) && S_ISLNK(st.st_mode))
         return fail(err, E_USAGE, "%s: is a symbolic link, which is not followed here; move it away", path);
-    return begin(f, path, 0600, err);
+    return 0;
+}
+
+int file_replace_beside(struct file_replace *f, const char *path, struct error *err)
+{
+    *f = (struct file_replace){.fd = -1};
+    return refuse_link(path, err) ? -1 : begin(f, path, 0600, err);
 }
 
 // Opens what is no file and so cannot be replaced; an open descriptor, if it is not -1, goes on where it stands.
@@ -129,13 +149,20 @@ static int open_in_place(struct file_replace *f, const char *path, int descripto
     return -1;
 }
 
+// What is written as it is and not replaced: an open descriptor, a device or a pipe.
+static bool is_in_place(const char *path)
+{
+    struct stat st;
+    return file_replace_descriptor(path) >= 0 || (!stat(path, &st) && (S_ISCHR(st.st_mode) || S_ISFIFO(st.st_mode)));
+}
+
 int file_replace_output(struct file_replace *f, const char *path, struct error *err)
 {
     struct stat st;
     const bool is_there = !stat(path, &st);
     const int descriptor = file_replace_descriptor(path);
     *f = (struct file_replace){.fd = -1};
-    if (descriptor >= 0 || (is_there && (S_ISCHR(st.st_mode) || S_ISFIFO(st.st_mode))))
+    if (is_in_place(path))
         return open_in_place(f, path, descriptor, err);
     if (begin(f, path, 0666, err))
         return -1;
@@ -144,6 +171,29 @@ int file_replace_output(struct file_replace *f, const char *path, struct error *
     if (is_there)
         fchmod(f->fd, st.st_mode & 0777);
     return 0;
+}
+
+static int check_folder(const char *path, struct error *err)
+{
+    struct file_replace f = {.path = realpath(path, NULL), .fd = -1};
+    if (!f.path && !(f.path = strdup(path)))
+        return fail(err, E_MEMORY, "no memory for a path");
+    char folder[FOLDER_MAX];
+    int status = folder_of(&f, folder) || access(folder, W_OK | X_OK) ? refuse(&f, "cannot be written", err) : 0;
+    free(f.path);
+    return status;
+}
+
+int file_replace_check_output(const char *path, struct error *err)
+{
+    if (is_in_place(path))
+        return 0;
+    return check_target(path, err) ? -1 : check_folder(path, err);
+}
+
+int file_replace_check_beside(const char *path, struct error *err)
+{
+    return refuse_link(path, err) || check_target(path, err) ? -1 : check_folder(path, err);
 }
 
 FILE *file_replace_stream(struct file_replace *f, struct error *err)

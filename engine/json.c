@@ -38,6 +38,8 @@ __attribute__((format(printf, 3, 4))) static int bad(struct reader *p, size_t at
     }
     return fail_at(p->err, p->r->code ? p->r->code : E_USAGE, at, "line %zu, column %zu: %s", line, column, what);
 }
+// As with fail, analysers see the value.
+#define bad(...) minus_one(bad(__VA_ARGS__))
 
 static int no_memory(struct reader *p, size_t bytes)
 {
@@ -163,7 +165,7 @@ static int scratch_add(struct reader *p, size_t *n, const char *data, size_t len
         p->scratch_cap = cap;
     }
     if (len)
-        memcpy(p->scratch + *n, data, len);
+        memcpy(p->scratch + *n, data, len); // NOLINT(clang-analyzer-unix.Malloc): scratch is the new memory here
     *n += len;
     return 0;
 }
@@ -415,7 +417,7 @@ int float_repr(double f, char out[FLOAT_TEXT])
     const char *sign = signbit(f) ? "-" : "";
     if (isinf(f))
         return snprintf(out, FLOAT_TEXT, "%sinf", sign);
-    char d[FLOAT_TEXT];
+    char d[FLOAT_TEXT] = "";
     int point, n = shortest_digits(fabs(f), d, &point);
     if (f == 0)
         return snprintf(out, FLOAT_TEXT, "%s0.0", sign);

@@ -195,7 +195,7 @@ static int write_entries(struct writer *w, const struct value *v, const struct v
     for (size_t i = 0; i < v->dict->n && !status; i++) {
         status = separate(w, i, v);
         if (!status)
-            status = write_key(w, &order[i]->key);
+            status = write_key(w, &order[i]->key); // NOLINT(clang-analyzer-core.CallAndMessage): all of order is set
         if (!status)
             status = put(w, w->style.key_sep ? w->style.key_sep : ": ", v);
         if (!status)

@@ -1,6 +1,7 @@
 // A few slots that are searched one after the other: a search costs far less than a row of a model.
 #include "engine/scored_texts.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 static size_t bytes_of(const struct text_scores *s)
@@ -11,6 +12,7 @@ static size_t bytes_of(const struct text_scores *s)
 
 static void drop(struct scored_texts *t, struct scored_text *slot)
 {
+    assert(slot);
     if (!slot->tokens)
         return;
     t->n_bytes -= bytes_of(&slot->scores);

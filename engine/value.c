@@ -308,13 +308,6 @@ const struct value *value_get(const struct value *dict, const char *key)
     return value_get_str(dict, str_from(key));
 }
 
-size_t value_count(const struct value *v)
-{
-    if (value_is(v, VALUE_LIST) || value_is(v, VALUE_TUPLE))
-        return v->list->n;
-    return value_is(v, VALUE_DICT) ? v->dict->n : 0;
-}
-
 const char *value_kind_name(const struct value *v)
 {
     static const char *const names[] = {

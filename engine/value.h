@@ -132,7 +132,12 @@ static inline bool value_is_true(const struct value *v)
     return value_is(v, VALUE_BOOL) && v->boolean;
 }
 // The number of items of a list or tuple, or of entries of a dict; 0 for other values.
-size_t value_count(const struct value *v);
+static inline size_t value_count(const struct value *v)
+{
+    if (value_is(v, VALUE_LIST) || value_is(v, VALUE_TUPLE))
+        return v->list->n;
+    return value_is(v, VALUE_DICT) ? v->dict->n : 0;
+}
 // The name of the kind in JSON, for messages: "null", "boolean", "integer", "number", "string", "array", "object".
 const char *value_kind_name(const struct value *v);
 

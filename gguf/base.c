@@ -71,7 +71,7 @@ __attribute__((format(printf, 4, 0))) static int fail_v(struct error *err, enum 
     return -1;
 }
 
-int fail(struct error *err, enum err_code code, const char *fmt, ...)
+int(fail)(struct error *err, enum err_code code, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
@@ -80,7 +80,7 @@ int fail(struct error *err, enum err_code code, const char *fmt, ...)
     return -1;
 }
 
-int fail_at(struct error *err, enum err_code code, uint64_t offset, const char *fmt, ...)
+int(fail_at)(struct error *err, enum err_code code, uint64_t offset, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
@@ -94,7 +94,7 @@ int fail_first_v(struct error *err, enum err_code code, const char *fmt, va_list
     return err->code == E_OK ? fail_v(err, code, ERR_NO_OFFSET, fmt, args) : -1;
 }
 
-int fail_first(struct error *err, enum err_code code, const char *fmt, ...)
+int(fail_first)(struct error *err, enum err_code code, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
@@ -103,7 +103,7 @@ int fail_first(struct error *err, enum err_code code, const char *fmt, ...)
     return -1;
 }
 
-int fail_prefix(struct error *err, const char *prefix)
+int(fail_prefix)(struct error *err, const char *prefix)
 {
     return err ? fail_at(err, err->code, err->offset, "%s: %s", prefix, err->text) : -1;
 }
@@ -113,7 +113,9 @@ int fail_prefix(struct error *err, const char *prefix)
 int check_replaceable(const char *path, struct error *err)
 {
     struct stat there;
-    if (stat(path, &there) || S_ISREG(there.st_mode))
+    if (stat(path, &there))
+        return lstat(path, &there) ? 0 : fail(err, E_USAGE, "%s: is a link that leads nowhere", path);
+    if (S_ISREG(there.st_mode))
         return 0;
     return fail(err, E_USAGE, "%s: is there already and no ordinary file, so it is not replaced", path);
 }

@@ -46,8 +46,21 @@ int fail_first_v(struct error *err, enum err_code code, const char *fmt, va_list
 // Puts "prefix: " before the text of an error that is set already; returns -1.
 int fail_prefix(struct error *err, const char *prefix);
 
-// Checks whether a finished file may be renamed to a path: 0 when the path does not exist or is an ordinary file;
-// E_USAGE for a device, a pipe or a folder, because the rename would replace it (root could lose /dev/null).
+// The compiler and static analysers see from these macros that the value is -1. Without them an analyser follows paths on
+// which a function fails and yet returns 0. The functions are defined with their names in parentheses.
+static inline int minus_one(int status)
+{
+    (void)status;
+    return -1;
+}
+#define fail(...) minus_one(fail(__VA_ARGS__))
+#define fail_at(...) minus_one(fail_at(__VA_ARGS__))
+#define fail_first(...) minus_one(fail_first(__VA_ARGS__))
+#define fail_prefix(...) minus_one(fail_prefix(__VA_ARGS__))
+
+// Checks whether a finished file may be renamed to a path: 0 when the path does not exist or is an ordinary file; E_USAGE for
+// a device, a pipe or a folder, because the rename would replace it (root could lose /dev/null), and for a symbolic link that
+// leads nowhere.
 int check_replaceable(const char *path, struct error *err);
 
 // A view of bytes, and one of text (not NUL-terminated).

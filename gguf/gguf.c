@@ -153,7 +153,7 @@ void gguf_close(struct gguf *g)
     free(g);
 }
 
-int gguf_fail(const struct gguf *g, int shard, uint64_t offset, struct error *err, const char *fmt, ...)
+int(gguf_fail)(const struct gguf *g, int shard, uint64_t offset, struct error *err, const char *fmt, ...)
 {
     char text[ERR_TEXT];
     va_list args;

@@ -70,6 +70,7 @@ void gguf_close(struct gguf *g); // NULL is fine
 // invalid value in the file.
 int gguf_fail(const struct gguf *g, int shard, uint64_t offset, struct error *err, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
+#define gguf_fail(...) minus_one(gguf_fail(__VA_ARGS__))
 
 const char *gguf_path(const struct gguf *g, int shard);
 int gguf_n_shards(const struct gguf *g);

@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-int shard_fail(const struct gguf_shard *shard, struct error *err, enum err_code code, uint64_t offset, const char *fmt,
-               ...)
+int(shard_fail)(const struct gguf_shard *shard, struct error *err, enum err_code code, uint64_t offset, const char *fmt,
+                ...)
 {
     char text[ERR_TEXT];
     va_list args;
@@ -24,7 +24,7 @@ int shard_fail(const struct gguf_shard *shard, struct error *err, enum err_code 
     return fail_at(err, code, offset, "%s: byte %" PRIu64 ": %s", shard->label, offset, text);
 }
 
-int gguf_fail_memory(struct error *err, size_t bytes, const char *what)
+int(gguf_fail_memory)(struct error *err, size_t bytes, const char *what)
 {
     return fail(err, E_MEMORY, "out of memory: %zu bytes for %s", bytes, what);
 }

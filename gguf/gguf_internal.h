@@ -62,6 +62,8 @@ struct gguf {
 int shard_fail(const struct gguf_shard *shard, struct error *err, enum err_code code, uint64_t offset, const char *fmt,
                ...) __attribute__((format(printf, 5, 6)));
 int gguf_fail_memory(struct error *err, size_t bytes, const char *what);
+#define shard_fail(...) minus_one(shard_fail(__VA_ARGS__))
+#define gguf_fail_memory(...) minus_one(gguf_fail_memory(__VA_ARGS__))
 
 // In gguf_file.c. Opens a regular file for reading; path and label must be set.
 int shard_open(struct gguf_shard *shard, struct error *err);

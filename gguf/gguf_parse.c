@@ -42,6 +42,8 @@ __attribute__((format(printf, 3, 4))) static int broken(const struct reader *r, 
     // A name can be longer than a message.
     return shard_fail(r->shard, r->err, E_MODEL, offset, "%s '%.*s': %s", r->subject, SHORT_ARG(r->name), text);
 }
+// As with fail, analysers see the value.
+#define broken(...) minus_one(broken(__VA_ARGS__))
 
 static void *take(struct reader *r, size_t count, size_t size, size_t align)
 {

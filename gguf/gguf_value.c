@@ -124,6 +124,8 @@ __attribute__((format(printf, 4, 5))) static int refuse(const struct gguf *g, co
     va_end(args);
     return shard_fail(&g->shards[kv->shard], err, E_MODEL, kv->offset, "key '%.*s': %s", SHORT_ARG(kv->key), text);
 }
+// As with fail, analysers see the value.
+#define refuse(...) minus_one(refuse(__VA_ARGS__))
 
 static int refuse_type(const struct gguf *g, const struct gguf_kv *kv, const char *wanted, struct error *err)
 {

@@ -55,6 +55,8 @@ __attribute__((format(printf, 3, 4))) static int writer_fail(struct gguf_writer 
     va_end(args);
     return fail_prefix(&w->first, w->path);
 }
+// As with fail, analysers see the value.
+#define writer_fail(...) minus_one(writer_fail(__VA_ARGS__))
 
 // The status of a call: 0, or -1 with the first error.
 static int writer_status(const struct gguf_writer *w, struct error *err)

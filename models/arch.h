@@ -46,6 +46,7 @@ struct arch_info {
     int64_t sparse_from; // the model was made to see some keys alone from this position on, and sees all; 0: it was not
     int64_t n_params;    // elements of all tensors that the graph uses
     int64_t weight_bytes;
+    bool rotary;  // positions are angles, so that keys of rope mean something
     bool encoder; // rows see the whole text, and there are no logits
     int n_out;    // columns of the result: n_vocab, or those of a hidden row
     struct arch_pooling pooling;

@@ -2,6 +2,7 @@
 // rope tables, output.
 #include "models/build.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -295,6 +296,7 @@ struct tensor *build_rope(struct build *b, const char *name, const struct rope *
         return NULL;
     }
     rope_frequencies(r, factors, inv_freq);
+    b->rotary = true;
     return graph_growing_rope_table(b->g, name, r->n_rot / 2, inv_freq, rope_magnitude(r), r->growth, r->period, 0);
 }
 
@@ -377,8 +379,10 @@ int build_model(const struct gguf *file, const char *arch, build_fn *build, enum
     struct tensor *result = build_checked(&b, build, kind, o);
     if (graph_finish(g, result, err) != 0)
         return -1;
+    assert(result); // a graph without a result is not finished
     info->n_vocab = b.n_vocab;
     info->n_out = (int)result->width;
+    info->rotary = b.rotary;
     info->encoder = b.both_ways || kind == FAMILY_ENCODER;
     info->n_ctx_train = b.n_ctx_train;
     info->n_embd = b.n_embd;

@@ -23,6 +23,7 @@ struct build {
     // Read for every family before it starts.
     int n_layer;        // layers that are computed
     int n_layer_unused; // layers behind these, see build_skip_prediction
+    bool rotary;        // build_rope was called
     int n_embd, n_ctx_train;
     int n_ctx;        // most positions that will be used
     int dim_k, dim_v; // columns of keys and of values per head

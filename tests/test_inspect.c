@@ -241,6 +241,21 @@ Test(inspect, errors_are_one_line_with_the_right_status)
     }
 }
 
+// A model on the command line wins over the one of the environment, whatever that is.
+Test(inspect, the_argument_wins_over_the_environment)
+{
+    static struct output o;
+    static const char *const models[] = {"/nonexistent.gguf", "no-such-model", ""};
+    for (size_t i = 0; i < COUNT_OF(models); i++) {
+        setenv("QUERN_MODEL", models[i], 1);
+        run_inspect(&o, MODEL, "--key", "llama.block_count", NULL);
+        cr_expect_eq(o.status, E_OK, "%s: %s", models[i], o.err);
+        cr_expect_str_eq(o.out, "7\n");
+    }
+    run_inspect(&o, MODEL, "-m", "second.gguf", NULL);
+    cr_expect_eq(o.status, E_USAGE);
+}
+
 Test(inspect, a_full_disk_is_an_io_error)
 {
     struct blob b = {0};

@@ -67,6 +67,11 @@ Test(options, flags_and_their_values)
     cr_expect_eq(o.seed, UINT64_MAX);
     cr_expect(o.args.n == 1, "a dash alone is no flag");
     options_free(&o);
+    cr_assert_eq(
+        parse(&o, VERB_LOGITS, &err, "-t", "1", "-t", "2", "-o", "a", "-o", "a", "-m", "x.gguf", "-m", "y.gguf", NULL),
+        0, "%s", err.text);
+    cr_expect(o.threads == 2 && !strcmp(o.out, "a") && !strcmp(o.model, "y.gguf"), "the last of two counts");
+    options_free(&o);
 }
 
 Test(options, mistakes_are_named_with_what_would_be_right)
@@ -101,6 +106,11 @@ Test(options, mistakes_are_named_with_what_would_be_right)
         {VERB_LOGITS, {"-r", "x"}, "-r: not a flag of logits, but of bench"},
         {VERB_RUN, {"--json=1"}, "--json takes no value"},
         {VERB_RUN, {"--stop", ""}, "--stop: an empty text"},
+        {VERB_LOGITS, {"--output=a", "--output=b"}, "--output: given twice, a and b, but it takes one"},
+        {VERB_RUN, {"--file=a", "--file=b"}, "--file: given twice"},
+        {VERB_BENCH, {"--plot=a", "--plot=b"}, "--plot: given twice"},
+        {VERB_BENCH, {"--save=a", "--save=b"}, "--save: given twice"},
+        {VERB_QUANTIZE, {"--imatrix=a", "--imatrix=b"}, "--imatrix: given twice"},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct options o;

@@ -172,6 +172,45 @@ Test(outputs, save_replaces_sessions_alone)
     expect_says("new.json", "quern-session");
 }
 
+// Of two chats with one session the last to save would drop what the other one kept.
+Test(outputs, a_session_belongs_to_one_program)
+{
+    write_text("in", "hello\n");
+    write_text("save", "/save ./s.json\n/save s.json\n");
+    cr_assert_eq(shell("$Q chat --session ./s.json -n 2 <in >said && ln -s s.json soft.json && cp s.json before"), 0);
+    cr_assert_eq(shell("mkfifo talk; $Q chat --session ./s.json -n 2 <talk >said 2>log & first=$!; exec 3>talk; "
+                       "for i in $(seq 400); do [ -e s.json.lock ] && break; sleep 0.05; done; "
+                       "$Q chat --session s.json -n 2 <in >other 2>one; [ $? = 2 ] || exit 10; "
+                       "$Q chat --session ./soft.json -n 2 <in >other 2>two; [ $? = 2 ] || exit 11; "
+                       "$Q chat <save >other 2>three; [ $? = 1 ] || exit 12; cmp s.json before || exit 13; "
+                       "cat save >&3; echo again >&3; exec 3>&-; wait $first || exit 14"),
+                 0);
+    expect_says("one", "s.json: in use by another quern; end that chat, or copy the file and continue the copy");
+    expect_says("two", "soft.json: in use by another quern");
+    expect_says("three", "s.json: in use by another quern");
+    expect_says("s.json", "again");
+    cr_assert_eq(access("s.json.lock", F_OK), -1, "the lock remains");
+    char *log = read_text("log");
+    cr_assert(!strstr(log, "in use"), "a program locks itself out: %s", log);
+    free(log);
+}
+
+// The system drops the lock of a program that was killed; the file that it leaves behind locks nobody out.
+Test(outputs, the_lock_of_a_killed_program_is_void)
+{
+    write_text("in", "hello\n");
+    cr_assert_eq(
+        shell(
+            "mkfifo talk; $Q chat --session ./s.json -n 2 <talk >said 2>log & first=$!; exec 3>talk; "
+            "for i in $(seq 400); do [ -e s.json.lock ] && break; sleep 0.05; done; kill -9 $first; wait $first; exec 3>&-; "
+            "[ -e s.json.lock ] || exit 10; $Q chat --session ./s.json -n 2 <in >said"),
+        0);
+    expect_says("s.json", "hello");
+    cr_assert_eq(shell("[ ! -e s.json.lock ] && echo mine >s.json.lock && $Q chat --session ./s.json -n 2 <in >said"),
+                 0);
+    expect_says("s.json.lock", "mine");
+}
+
 // The cache of a session has a name that is made from the session's, and something else may have it.
 Test(outputs, a_cache_that_is_something_else_stays)
 {
@@ -200,6 +239,65 @@ Test(outputs, names_of_descriptors_are_not_replaced)
     expect_says("err", "an open descriptor");
 }
 
+// What takes long begins only when its result can be kept.
+Test(outputs, what_cannot_be_written_is_said_before_the_work)
+{
+    static const struct {
+        const char *command;
+        int status;
+        const char *says;
+    } cases[] = {
+        {"bench -p 8 -n 0 -r 1 --plot nosuch/x.svg", 5, "nosuch/x.svg: cannot be written"},
+        {"bench -p 8 -n 0 -r 1 --save nosuch/x", 5, "nosuch/x: cannot be written"},
+        {"bench -p 8 -n 0 -r 1 --save kept", 5, "kept.json: cannot be written"},
+        {"bench -p 8 -n 0 -r 1 --no-ceilings --plot x.svg", 2, "leave out --no-ceilings"},
+        {"imatrix -f in -o nosuch/x", 5, "nosuch/x: cannot be written"},
+        {"imatrix -f in -o pipe", 2, "pipe: is there already and no ordinary file"},
+        {"perplexity -f in --kl-base nosuch/x", 5, "nosuch/x: cannot be written"},
+        {"embed a -o nosuch/x", 5, "nosuch/x: cannot be written"},
+        {"logits --ids ids -o nosuch/x", 5, "nosuch/x: cannot be written"},
+        {"logits --ids ids -o dangling", 2, "dangling: is a link that leads nowhere"},
+        {"logits --ids ids -o y --tap tok_embd=nosuch/x", 5, "nosuch/x: cannot be written"},
+        {"tokenize -f in -o nosuch/x", 5, "nosuch/x: cannot be written"},
+    };
+    write_rows("in", 2);
+    cr_assert_eq(shell("$Q tokenize -f in -o ids; mkfifo pipe; ln -s nowhere dangling; echo >state"), 0);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        // a model that cannot be read shows that the output was tried before
+        const char *model = strncmp(cases[i].command, "bench", 5) ? "nomodel.gguf" : "m.gguf";
+        cr_expect_eq(
+            shell("export QUERN_MODEL=%s XDG_STATE_HOME=$PWD/state; timeout 20 $Q %s >said", model, cases[i].command),
+            cases[i].status, "%s", cases[i].command);
+        expect_says("err", cases[i].says);
+    }
+    cr_assert_eq(shell("ls | grep -e tmp -e '^[xy]'"), 1, "something was left behind");
+}
+
+// Numbers in bytes would leave a terminal in any state.
+Test(outputs, bytes_are_not_for_a_terminal)
+{
+    static const char *const commands[] = {
+        "quantize m.gguf /dev/tty Q4_0",
+        "logits --ids ids -o -",
+        "logits --ids ids -o /dev/tty",
+        "logits --ids ids -o /dev/stdout",
+        "logits --ids ids -o y --tap tok_embd=/dev/tty",
+        "run hi -n 1 --tap tok_embd=-",
+        "imatrix -p hi -o /dev/tty",
+        "tokenize hi -o /dev/stderr",
+        "embed hi -o - --embd-output-format npy",
+        "embed hi --embd-output-format raw",
+        "perplexity -p hi --kl-base /dev/tty",
+    };
+    cr_assert_eq(shell("$Q tokenize hi -o ids"), 0);
+    for (size_t i = 0; i < COUNT_OF(commands); i++) {
+        cr_expect_eq(shell("export Q; timeout 20 script -qec \"$Q %s\" /dev/null </dev/null >said", commands[i]), 2,
+                     "%s", commands[i]);
+        cr_expect_eq(shell("tr -d '\r\n' <said | grep -q 'is a terminal, and numbers in bytes are not for one;'"), 0,
+                     "%s", commands[i]);
+    }
+}
+
 // A second output of one name would replace the first; stdout may be joined to what is read.
 Test(outputs, two_outputs_are_two_files)
 {
@@ -220,6 +318,31 @@ Test(outputs, two_outputs_are_two_files)
                  0);
 }
 
+// A batch that is refused for what stands beside its output leaves nothing behind.
+Test(outputs, a_refused_batch_creates_nothing)
+{
+    static const struct {
+        const char *before, *flags, *says;
+    } cases[] = {
+        {"echo notes >out.journal", "", "out.journal: is no journal of a batch"},
+        {"ln -s nowhere out.journal", "", "out.journal: is no journal of a batch"},
+        {"mkdir out.journal", "", "out.journal: is no journal of a batch"},
+        {"echo notes >out.manifest", "", "out.manifest: is no manifest of a batch"},
+        {"ln -s nowhere out.manifest", "", "out.manifest: is a symbolic link"},
+        {"ln -s nowhere out.manifest", "--force", "out.manifest: is a symbolic link"},
+        {"echo notes >out", "--force", "out: holds something else than rows of a batch"},
+        {"ln -s nowhere out", "--force", "out: is a link that leads nowhere"},
+    };
+    write_rows("in", 2);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        cr_assert_eq(shell("rm -rf out*; %s; ls out* >before", cases[i].before), 0);
+        cr_expect_eq(shell("$Q batch in -n 2 -o out %s", cases[i].flags), 2, "%s", cases[i].before);
+        expect_says("err", cases[i].says);
+        cr_expect_eq(shell("ls out* | cmp - before"), 0, "%s %s: something is new", cases[i].before, cases[i].flags);
+    }
+    cr_expect_eq(shell("rm -rf out*; $Q batch in -n 2 -o out"), 0);
+}
+
 // Protected files stay, links that lead nowhere are told, and a batch whose output was taken away says so.
 Test(outputs, what_cannot_be_replaced_stays)
 {
@@ -228,6 +351,14 @@ Test(outputs, what_cannot_be_replaced_stays)
     cr_expect_eq(shell("$Q tokenize a -o link"), 2);
     expect_says("err", "a link that leads nowhere");
     cr_expect_eq(shell("test -L link"), 0);
+    static const char *const others[] = {"quantize m.gguf link Q4_0", "batch in -n 2 -o link",
+                                         "chat --session ./link <in", "batch merge link part"};
+    cr_assert_eq(shell("$Q batch in -n 2 -o part"), 0);
+    for (size_t i = 0; i < COUNT_OF(others); i++) {
+        cr_expect_eq(shell("$Q %s >said", others[i]), 2, "%s", others[i]);
+        expect_says("err", "link: is a link that leads nowhere");
+        cr_expect_eq(shell("test -L link && ! test -e nowhere && ! ls | grep '^link.'"), 0, "%s", others[i]);
+    }
     if (geteuid()) { // root may write everything
         cr_assert_eq(shell("echo kept > r; chmod 444 r"), 0);
         cr_expect_eq(shell("$Q tokenize a -o r"), 5);

@@ -70,6 +70,19 @@ Test(overrides, the_flags_of_rope_are_keys_of_the_family)
     cr_expect_eq(shell("cmp -s a plain"), 0);
 }
 
+Test(overrides, the_flags_of_rope_need_a_model_that_turns)
+{
+    static const char *const flags[] = {"--rope-freq-base 777", "--rope-scaling linear", "--rope-scale 4",
+                                        "--rope-freq-scale 0.5", "--yarn-orig-ctx 64"};
+    static const char *const models[] = {"tiny-gpt2", "tiny-mpt", "tiny-baichuan-13b"};
+    for (size_t i = 0; i < COUNT_OF(models); i++)
+        for (size_t j = 0; j < COUNT_OF(flags); j++) {
+            cr_expect_eq(shell("M=${TINY%%/*}/%s.gguf; $Q logits -m $M --ids $M.logits -o a %s", models[i], flags[j]),
+                         2, "%s %s", models[i], flags[j]);
+            expect_says("err", "this model has no rotary positions (its family is ");
+        }
+}
+
 Test(overrides, the_tokenizer_obeys_them_too)
 {
     cr_assert_eq(shell("$Q tokenize -m m.gguf --bos 'abc' > plain"), 0);

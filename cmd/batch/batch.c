@@ -194,7 +194,8 @@ static int open_output(struct batch *b, struct error *err)
     if (digest_all(b->l.model, &model, err) ||
         batch_manifest_make(&b->manifest, b->o, model, &b->survey, b->shard, err))
         return -1;
-    if (is_file && batch_manifest_check(&b->manifest, b->out_path, size, b->o->force, &is_new, err))
+    if (is_file && (batch_manifest_check(&b->manifest, b->out_path, size, b->o->force, &is_new, err) ||
+                    batch_output_check_path(b->out_path, err)))
         return -1;
     b->context.now = b->manifest.started;
     // the output is opened first: its lock keeps a second process away
@@ -280,8 +281,10 @@ static void close_all(struct batch *b)
     progress_end(&b->bar);
     scheduler_free(b->scheduler);
     batch_embed_free(&b->embed);
-    while (b->jobs)
-        drop_job(b->jobs);
+    for (struct batch_job *job = b->jobs, *next; job; job = next) {
+        next = job->next;
+        drop_job(job);
+    }
     batch_output_close(b->output);
     batch_manifest_free(&b->manifest);
     batch_ids_free(&b->ids);

@@ -38,16 +38,33 @@ static int write_head(int fd, const char *path, struct error *err)
     return 0;
 }
 
+enum { OPEN_FLAGS = O_RDWR | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NOFOLLOW | O_NONBLOCK };
+
+static int cannot_open(const char *path, struct error *err)
+{
+    return errno == ELOOP || errno == ENXIO || errno == EISDIR ? not_ours(path, err)
+                                                               : fail(err, E_IO, "%s: %s", path, strerror(errno));
+}
+
+int batch_journal_check(const char *path, struct error *err)
+{
+    ssize_t n = 0;
+    const int fd = open(path, OPEN_FLAGS);
+    if (fd < 0)
+        return errno == ENOENT ? 0 : cannot_open(path, err);
+    int status = check_head(fd, path, &n, err);
+    close(fd);
+    return status;
+}
+
 int batch_journal_open(int *fd, const char *path, bool *is_new, struct error *err)
 {
-    const int flags = O_RDWR | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NOFOLLOW | O_NONBLOCK;
     ssize_t n = 0;
-    *fd = open(path, flags);
+    *fd = open(path, OPEN_FLAGS);
     if (*fd < 0 && errno == ENOENT)
-        *fd = open(path, flags | O_CREAT | O_EXCL, 0644);
+        *fd = open(path, OPEN_FLAGS | O_CREAT | O_EXCL, 0644);
     if (*fd < 0)
-        return errno == ELOOP || errno == ENXIO || errno == EISDIR ? not_ours(path, err)
-                                                                   : fail(err, E_IO, "%s: %s", path, strerror(errno));
+        return cannot_open(path, err);
     if (check_head(*fd, path, &n, err))
         return -1;
     *is_new = n < HEAD;

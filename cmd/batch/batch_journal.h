@@ -14,6 +14,8 @@
 
 #define JOURNAL_HEAD "quern batch journal 1\n"
 
+// Whether the journal could be opened: what is there, if anything is, is a journal. Creates nothing. E_USAGE, E_IO.
+int batch_journal_check(const char *path, struct error *err);
 // Opens the journal for reading and appending, or creates it: an empty one gets the head. *is_new: it was not there, or
 // held nothing yet. E_USAGE if something else is there; E_IO.
 int batch_journal_open(int *fd, const char *path, bool *is_new, struct error *err);

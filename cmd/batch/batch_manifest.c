@@ -184,6 +184,15 @@ static int compare(const struct batch_manifest *m, const struct value *there, co
                 STR_ARG(name), STR_ARG(old), STR_ARG(now));
 }
 
+// Whether the manifest can be written.
+static int check_writable(const char *out_path, struct error *err)
+{
+    char *path = output_beside(out_path, ".manifest");
+    int status = path ? file_replace_check_beside(path, err) : fail(err, E_MEMORY, "no memory for a path");
+    free(path);
+    return status;
+}
+
 int batch_manifest_check(struct batch_manifest *m, const char *out_path, uint64_t n_bytes, bool force, bool *is_new,
                          struct error *err)
 {
@@ -199,6 +208,8 @@ int batch_manifest_check(struct batch_manifest *m, const char *out_path, uint64_
     if (status == 1 && !force)
         status = compare(m, &there, out_path, &arena, err);
     arena_free(&arena);
+    if (status >= 0 && *is_new)
+        status = check_writable(out_path, err);
     return MIN(status, 0);
 }
 

@@ -29,7 +29,7 @@ int batch_manifest_make(struct batch_manifest *m, const struct options *o, struc
 void batch_manifest_free(struct batch_manifest *m);
 // Compares this manifest with the one beside the output. E_USAGE names the difference, unless `force` is set; it is
 // also the error if the output has rows (n_bytes > 0) but no manifest. Takes over the start time of the existing one.
-// *is_new: there was none, or it is to be replaced.
+// *is_new: there was none, or it is to be replaced; that this can be done is checked.
 int batch_manifest_check(struct batch_manifest *m, const char *out_path, uint64_t n_bytes, bool force, bool *is_new,
                          struct error *err);
 int batch_manifest_write(const struct batch_manifest *m, const char *out_path, struct error *err);

@@ -431,6 +431,16 @@ int64_t batch_output_n_failed(const struct batch_output *o)
 
 // --- opening ---
 
+int batch_output_check_path(const char *path, struct error *err)
+{
+    char *journal = output_beside(path, ".journal");
+    int status = !journal ? fail(err, E_MEMORY, "no memory for a path")
+                 : check_replaceable(path, err) || batch_journal_check(journal, err) ? -1
+                                                                                     : 0;
+    free(journal);
+    return status;
+}
+
 // Opens and locks the file that the path names, which another process may be replacing at the same time.
 static int open_locked(struct batch_output *o, struct error *err)
 {

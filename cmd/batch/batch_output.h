@@ -34,6 +34,9 @@ struct batch_output_options {
     int window; // how many rows may wait for their turn
 };
 
+// Checks what is at the path and beside it before the output is opened, and creates nothing: E_USAGE for a link that leads
+// nowhere, and for a journal that is something else.
+int batch_output_check_path(const char *path, struct error *err);
 // Opens and locks the output (a second process is refused), drops incomplete last lines, and reads which rows are
 // done. E_IO; E_USAGE if a line is not a row of a batch with that many records.
 int batch_output_open(struct batch_output **out, const struct batch_output_options *o, struct error *err);

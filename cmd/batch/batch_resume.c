@@ -191,7 +191,7 @@ static int check_tail(const struct batch_output *o, const struct loading *l, con
     if (l->unknown)
         terminal_note("quern: note: %s: the rows from %lld on have no checksums, and are computed again: %lld lines "
                       "are dropped",
-                      o->out.path, (long long)l->unknown, (long long)(l->n_unknown + tail->n_lines));
+                      o->out.path, (long long)l->unknown, (long long)l->n_unknown + (long long)tail->n_lines);
     else if (tail->n_lines)
         terminal_note("quern: note: %s: %lld damaged lines at the end are dropped, and their rows are computed again",
                       o->out.path, (long long)tail->n_lines);
@@ -246,6 +246,8 @@ int output_load(struct batch_output *o, struct error *err)
     l.is_verified = o->n_sums > 0;
     int status = load_output(o, &l, err) || sift_kept(o, err);
     free(l.sound);
+    if (status && is_new) // of a run that is refused nothing remains
+        unlink(o->journal.path);
     if (status)
         return -1;
     if (l.n_damaged)

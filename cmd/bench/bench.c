@@ -9,6 +9,7 @@
 #include "cmd/catalog.h"
 #include "cmd/input.h"
 #include "cmd/load.h"
+#include "cmd/outputs.h"
 #include "cmd/terminal/terminal.h"
 #include "engine/cpu_name.h"
 #include "kernels/cpu.h"
@@ -443,7 +444,7 @@ static int measure_ceilings(struct bench *b, const struct bench_row *r, struct e
 
 static int take_text(struct bench *b, struct error *err)
 {
-    size_t size;
+    size_t size = 0;
     if (!b->o->file)
         return 0;
     if (!b->text && input_read(b->o->file, INPUT_TEXT, &b->text, &size, err))
@@ -640,11 +641,16 @@ static int sum_up(struct bench *b, struct error *err)
     return status;
 }
 
-// Checks that the saved rows to compare with exist before the measuring begins, which may take an hour.
+// Checks that the saved rows to compare with exist, and that the results can be kept, before the measuring begins, which may
+// take an hour.
 static int check_kept(const struct options *o, struct error *err)
 {
     struct text none = {0};
     int n_slower;
+    if (outputs_check_options(o, o->model, err) || (o->bench_save && bench_save_try(o->bench_save, err)))
+        return -1;
+    if (o->bench_plot && o->bench_no_ceilings)
+        return fail(err, E_USAGE, "--plot draws the ceilings of the machine; leave out --no-ceilings");
     return o->bench_against ? bench_against(o->bench_against, NULL, 0, &n_slower, &none, err) : 0;
 }
 

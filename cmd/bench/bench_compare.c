@@ -45,6 +45,12 @@ static int write_file(const char *path, bool given, struct str text, struct erro
     return file_replace_end(&f, err);
 }
 
+int bench_save_try(const char *name, struct error *err)
+{
+    char path[PATH_MAX];
+    return path_of(name, true, path, err) ? -1 : file_replace_check_output(path, err);
+}
+
 int bench_save(const char *name, const struct bench_row *rows, int n, struct error *err)
 {
     char path[PATH_MAX];

@@ -108,7 +108,7 @@ static double roof_at(const struct plane *p, double x)
 static bool is_used(const struct bench_ceilings *c, enum cpu_unit unit, const struct bench_row *rows, int n)
 {
     bool used = !rows;
-    for (int i = 0; i < n; i++)
+    for (int i = 0; rows && i < n; i++)
         used |= rows[i].unit == unit && intensity(&rows[i]) > 0;
     return used && c->multiply[unit] > 0;
 }
@@ -242,13 +242,13 @@ static void svg_text(struct text *out, double x, double y, const char *anchor, c
 static void svg_axes(const struct plane *p, struct text *out)
 {
     char words[48];
-    for (double d = p->x0; d <= p->x1; d++) {
+    for (int d = (int)p->x0; d <= p->x1; d++) {
         double x = svg_x(p, pow(10, d));
         text_print(out, "<path class=\"grid\" d=\"M%.1f %d V%d\"/>\n", x, TOP, BOTTOM);
         snprintf(words, sizeof words, "%g", pow(10, d));
         svg_text(out, x, BOTTOM + 18, "middle", words);
     }
-    for (double d = p->y0; d <= p->y1; d++) {
+    for (int d = (int)p->y0; d <= p->y1; d++) {
         double y = svg_y(p, pow(10, d));
         text_print(out, "<path class=\"grid\" d=\"M%d %.1f H%d\"/>\n", LEFT, y, RIGHT);
         snprintf(words, sizeof words, "%g", pow(10, d - 9));

@@ -59,7 +59,6 @@ static void command_regen(struct chat *c, const char *arg)
         return;
     }
     // the old answer is dropped only after a new one is complete
-    struct dialogue_message old = {0};
     bool answered = question + 1 < c->dialogue.n;
     struct error err;
     if (answered) {
@@ -74,7 +73,7 @@ static void command_regen(struct chat *c, const char *arg)
         c->n_again++;
         dialogue_cut(&c->dialogue, question + 1);
         chat_answer(c);
-        old = kept.messages[0];
+        const struct dialogue_message old = kept.messages[0];
         if (c->dialogue.n <= question &&
             (dialogue_add(&c->dialogue, ROLE_USER, kept.messages[1].content, (struct str){0}, &err) ||
              dialogue_add(&c->dialogue, ROLE_ASSISTANT, old.content, old.reasoning, &err)))

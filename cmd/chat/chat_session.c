@@ -192,10 +192,14 @@ static int check_own(const struct chat *c, const char *path, struct error *err)
 int chat_session_save(struct chat *c, const char *path, struct error *err)
 {
     struct text text = {0};
-    int status = check_own(c, path, err) || print_session(c, &text, err) ? -1 : write_file(path, &text, err);
+    struct session_lock lock;
+    if (check_own(c, path, err) || session_lock_take(&lock, path, &c->lock, err))
+        return -1;
+    int status = print_session(c, &text, err) ? -1 : write_file(path, &text, err);
     text_free(&text);
     if (!status && c->o->cache)
         save_cache(c, path);
+    session_lock_release(&lock);
     return status;
 }
 

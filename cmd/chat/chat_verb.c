@@ -338,13 +338,16 @@ static int check_flags(const struct options *o, struct error *err)
     return 0;
 }
 
-// Finds the file of --session, and whether it can be written: that it cannot is said before an answer would be lost.
+// Finds the file of --session, and whether it can be written and no other program does so: that is said before an answer
+// would be lost.
 static int find_session(struct chat *c, struct error *err)
 {
     if (!c->o->session)
         return 0;
     c->session_path = chat_session_path(c->o->session, err);
-    return c->session_path ? chat_session_try(c->session_path, err) : fail_prefix(err, "--session");
+    if (!c->session_path)
+        return fail_prefix(err, "--session");
+    return chat_session_try(c->session_path, err) ? -1 : session_lock_take(&c->lock, c->session_path, NULL, err);
 }
 
 // Takes up the dialogue of --session where it was left.
@@ -387,6 +390,7 @@ static int chat(struct chat *c, struct error *err)
     if (!status && (c->interrupted || atomic_load(&terminal_terminated)))
         status = fail(err, E_INTERRUPTED, "ended by a signal");
     text_free(&c->attached);
+    session_lock_release(&c->lock);
     free(c->session_path);
     dialogue_close(&c->dialogue);
     chat_close(c->chat);

@@ -5,6 +5,7 @@
 #ifndef QUERN_CHAT_VERB_H
 #define QUERN_CHAT_VERB_H
 
+#include "cmd/chat/session_lock.h"
 #include "cmd/constraint_options.h"
 #include "cmd/load.h"
 #include "cmd/sampling_options.h"
@@ -29,8 +30,9 @@ struct chat {
     struct options *o;
     struct loaded l;
     struct chat_template *chat;
-    char *session_path; // of --session; NULL: none
-    bool plain;         // the model has no chat template
+    char *session_path;       // of --session; NULL: none
+    struct session_lock lock; // of that session
+    bool plain;               // the model has no chat template
     struct dialogue dialogue;
     struct sampling sampling;
     struct speculation ahead;
@@ -82,7 +84,8 @@ void chat_view_end(struct chat_view *v);
 // The path of a saved session: a name with a slash, with .json at its end, or of a file that is there is a path already;
 // others are kept in the user's state folder. The caller frees it. NULL: E_MEMORY; E_IO if there is no home folder.
 char *chat_session_path(const char *name, struct error *err);
-// Saves the dialogue, and with --cache its KV cache beside it. The file is replaced as a whole. E_IO.
+// Saves the dialogue, and with --cache its KV cache beside it. The file is replaced as a whole. E_IO;
+// E_USAGE if another program has that session.
 int chat_session_save(struct chat *c, const char *path, struct error *err);
 // Whether a file of this name can be made, which is tried. E_IO; E_USAGE if something there is no regular file.
 int chat_session_try(const char *path, struct error *err);

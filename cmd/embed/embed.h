@@ -49,6 +49,8 @@ struct embed_result {
     bool by_token, scores;
     const char *model;
 };
+// Fails with E_USAGE if the vectors would be written to a terminal as bytes.
+int embed_check_output(const struct options *o, struct error *err);
 int embed_write(const struct embed_result *r, const struct options *o, struct error *err);
 
 #endif

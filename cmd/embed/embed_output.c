@@ -6,6 +6,7 @@
 //   raw    the same numbers without a header
 // Scores of a reranker stand in place of vectors as "score", a number, or "scores", a list of several.
 #include "cmd/embed/embed.h"
+#include "cmd/outputs.h"
 #include "cmd/terminal/terminal.h"
 #include "engine/file_replace.h"
 #include "engine/json.h"
@@ -167,11 +168,14 @@ static enum form form_of(const struct options *o)
     return FORM_JSON;
 }
 
+int embed_check_output(const struct options *o, struct error *err)
+{
+    return form_of(o) >= FORM_NPY ? outputs_check_terminal(o->out ? o->out : "-", err) : 0;
+}
+
 int embed_write(const struct embed_result *r, const struct options *o, struct error *err)
 {
     struct sink s = {.to_file = o->out && strcmp(o->out, "-")};
-    if (!s.to_file && form_of(o) >= FORM_NPY && terminal_is_tty(STDOUT_FILENO))
-        return fail(err, E_USAGE, "numbers in bytes are not for a terminal; -o FILE takes them");
     if (s.to_file && file_replace_output(&s.file, o->out, err))
         return -1;
     int status = write_form(&s, r, form_of(o), err);

@@ -109,7 +109,7 @@ int cmd_embed(int argc, char **argv)
     if (options_parse(&o, VERB_EMBED, argc, argv, &err))
         return verb_fail(&err);
     confine(&o);
-    int status = embed_texts_read(&t, &o, &err);
+    int status = embed_check_output(&o, &err) || embed_texts_read(&t, &o, &err) ? -1 : 0;
     if (!status)
         status = embed_texts(&l, &t, &o, &err);
     embed_texts_free(&t);

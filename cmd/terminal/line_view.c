@@ -205,7 +205,7 @@ static void note_place(const struct layout *l, struct text *note)
     size_t line = 0, lines = 0;
     for (size_t i = 0; i < l->n; i++) {
         lines += l->rows[i].begins_line;
-        line += l->rows[i].begins_line && i <= l->cursor_row;
+        line += i <= l->cursor_row && l->rows[i].begins_line;
     }
     text_print(note, "line %zu of %zu", line, lines);
 }

@@ -133,9 +133,11 @@ static int take_object(struct calls *c, const struct value *object)
     const struct value *name = value_get(object, "name"), *arguments = value_get(object, "arguments");
     name = name ? name : value_get(object, "tool_name");
     arguments = arguments ? arguments : value_get(object, "parameters");
+    const struct value none = {.kind = VALUE_NONE};
+    arguments = arguments ? arguments : &none;
     struct value read;
-    const bool nothing = !arguments || arguments->kind == VALUE_NONE ||
-                         (arguments->kind == VALUE_STRING && !str_stripped(arguments->text).len);
+    const bool nothing =
+        arguments->kind == VALUE_NONE || (arguments->kind == VALUE_STRING && !str_stripped(arguments->text).len);
     if (nothing && c->style->tools != TOOLS_JSON_BARE) {
         if (value_dict_new(&read, c->arena, c->err))
             return -1;

@@ -13,7 +13,7 @@ static const uint32_t *row_of(const uint32_t *table, size_t n, size_t width, uin
     while (n > 0) {
         size_t half = n / 2;
         const uint32_t *row = table + (lo + half) * width;
-        if (row[0] == cp)
+        if (row[0] == cp) // NOLINT(clang-analyzer-core.UndefinedBinaryOperatorResult): all rows of a table are set
             return row;
         if (row[0] < cp) {
             lo += half + 1;

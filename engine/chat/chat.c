@@ -224,7 +224,7 @@ static int cut_behind_final(const struct chat_request *r, struct jinja_output *o
     const struct value *last = &r->messages->list->items[r->messages->list->n - 1],
                        *content = value_get(last, "content");
     const size_t n = message_parts(content);
-    const struct str whole = n ? message_part(content, n - 1) : (struct str){0}, text = str_stripped(whole);
+    const struct str whole = n ? message_part(content, n - 1) : STR_LIT(""), text = str_stripped(whole);
     if (!text.len)
         return fail(err, E_USAGE, "messages: the last one has no text that could be continued");
     size_t at = last_place(out, text);

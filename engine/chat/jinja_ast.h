@@ -119,6 +119,7 @@ struct token_array {
 // Fails with the line and the column of a byte of the source.
 int jinja_fail_at(const struct jinja_template *t, struct error *err, size_t at, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
+#define jinja_fail_at(...) minus_one(jinja_fail_at(__VA_ARGS__))
 
 // Splits the source of the template into tokens; the last one is T_END. The array lives in the arena. E_MODEL,
 // E_MEMORY.
@@ -139,6 +140,7 @@ struct parser {
 // These return NULL, or -1, when p->err is set.
 struct node *parser_node(struct parser *p, enum node_kind kind, const struct token *at);
 int parser_fail(struct parser *p, const struct token *at, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+#define parser_fail(...) minus_one(parser_fail(__VA_ARGS__))
 bool parser_is_name(const struct parser *p, const char *word);
 bool parser_take_name(struct parser *p, const char *word);
 bool parser_take(struct parser *p, enum token_kind kind);

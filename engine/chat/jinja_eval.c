@@ -55,7 +55,7 @@ static int eval_list(struct run *r, const struct node *n, struct value *out)
     if (run_list_new(r, out))
         return -1;
     for (const struct node *i = n->list; i; i = i->next) {
-        struct value item;
+        struct value item = value_none();
         if (run_eval(r, i, &item) || run_list_push(r, out, item))
             return -1;
     }

@@ -19,7 +19,7 @@ struct lexer {
     char open[JINJA_NESTING_MAX]; // closing brackets that the current tag still needs
 };
 
-int jinja_fail_at(const struct jinja_template *t, struct error *err, size_t at, const char *fmt, ...)
+int(jinja_fail_at)(const struct jinja_template *t, struct error *err, size_t at, const char *fmt, ...)
 {
     char what[ERR_TEXT];
     va_list args;

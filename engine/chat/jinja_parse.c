@@ -10,7 +10,7 @@ enum { TREE_DEPTH_MAX = 1000 }; // limits the recursion of evaluation, e.g. for 
 
 // ---- Nodes, names and tokens ----
 
-int parser_fail(struct parser *p, const struct token *at, const char *fmt, ...)
+int(parser_fail)(struct parser *p, const struct token *at, const char *fmt, ...)
 {
     char what[320];
     va_list args;

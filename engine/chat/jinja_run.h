@@ -192,6 +192,7 @@ struct run {
 };
 
 int run_fail(struct run *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+#define run_fail(...) minus_one(run_fail(__VA_ARGS__))
 int run_no_memory(struct run *r);
 // Counts work; -1 beyond the limit. Whatever takes time is counted before it is done: a step is at most about 100 ns, a
 // visit to a node or an item, or 16 bytes of text that are copied or searched.

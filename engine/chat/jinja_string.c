@@ -5,7 +5,7 @@
 
 // ---- Errors, steps, memory ----
 
-int run_fail(struct run *r, const char *fmt, ...)
+int(run_fail)(struct run *r, const char *fmt, ...)
 {
     char what[400];
     va_list args;

@@ -723,7 +723,7 @@ int str_splitlines(struct run *r, const struct value *s, const struct call_args 
 static int partition(struct run *r, const struct value *s, const struct call_args *args, const char *what, bool last,
                      struct value *out)
 {
-    struct value sep;
+    struct value sep = value_none();
     if (args_bind(r, args, what, "sep", 1, &sep) || want_string(r, what, &sep) ||
         run_step(r, last ? find_last_steps(s->text.len, sep.text.len) : s->text.len / 8))
         return -1;

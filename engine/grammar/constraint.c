@@ -186,7 +186,7 @@ int constraint_accept(struct constraint *c, int32_t token, struct error *err)
         c->history = history;
         c->cap = cap;
     }
-    uint32_t next;
+    uint32_t next = READINGS_DEAD;
     bool starts;
     struct grammar *g = c->g;
     pthread_mutex_lock(&g->lock);

@@ -2,6 +2,7 @@
 #include "engine/grammar/compiled.h"
 #include "engine/grammar/dfa_build.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 enum { GBNF_NEST_MAX = 200, GBNF_BYTES_MAX = 4 << 20, REPEAT_MAX = 1000000000 };
@@ -473,6 +474,7 @@ static int take_rule(struct parser *p)
         return refuse(p, begin, "the name of a rule is expected");
     if (find_rule(p, name, &rule))
         return -1;
+    assert(rule < p->x->n_rules && p->x->rules);
     if (p->x->rules[rule].defined)
         return refuse(p, begin, "this rule is defined before");
     skip_space(p, false);

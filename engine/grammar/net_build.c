@@ -6,6 +6,7 @@
 
 #include "engine/grammar/net_check.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 enum { INLINE_OPS = 24, NEST_MAX = 8000, LEAD_MAX = 4 };
@@ -348,6 +349,7 @@ static uint32_t emit(struct builder *b, expr_id e, uint32_t next)
         op = emit_repeat(b, at, next);
         break;
     case X_RULE:
+        assert(b->shapes && b->x->rules);
         op = b->shapes[at->a].inlined ? emit(b, b->x->rules[at->a].body, next) : emit_op(b, NET_CALL, at->a, next);
         break;
     case X_TOKEN:

@@ -321,7 +321,7 @@ static int take_set(struct regex *r, expr_id *out)
     struct char_set set = {0};
     char c = *r->at++;
     int status = 0;
-    uint32_t cp;
+    uint32_t cp = 0;
     if (c == '[') {
         status = take_class(r, &set);
     } else if (c == '.') {

@@ -36,7 +36,7 @@ static bool find_path(const struct value *v, const struct value *target, char *p
     return false;
 }
 
-int schema_refuse(struct schema *s, const struct value *at, const char *fmt, ...)
+int(schema_refuse)(struct schema *s, const struct value *at, const char *fmt, ...)
 {
     char path[256] = "", message[256];
     va_list args;
@@ -140,19 +140,20 @@ int schema_resolve(struct schema *s, const struct value *ref, const struct value
     const char *hash = text.len ? memchr(text.data, '#', text.len) : NULL;
     struct str base = {text.data, hash ? (size_t)(hash - text.data) : text.len};
     struct str fragment = hash ? (struct str){hash + 1, text.len - base.len - 1} : (struct str){"", 0};
-    const struct value *from = base.len ? find_named(s, &s->root, "$id", base, 0) : &s->root;
+    const struct value *from = &s->root;
+    const bool known = !base.len || (from = find_named(s, from, "$id", base, 0)) != NULL;
     char *buffer = malloc(text.len + 1);
     if (!buffer)
         return schema_no_memory(s);
     *target = NULL;
-    if (from && (!fragment.len || fragment.data[0] == '/'))
+    if (known && (!fragment.len || fragment.data[0] == '/'))
         *target = follow_pointer(from, fragment, buffer);
-    else if (from)
+    else if (known)
         *target = find_named(s, from, "$anchor", fragment, 0);
     free(buffer);
     if (schema_spend(s, 1 + text.len / 8))
         return -1;
-    if (!*target && !from)
+    if (!known)
         return schema_refuse(s, ref, "$ref '%.*s' leads out of the schema, which is not supported", STR_ARG(text));
     if (!*target || ((*target)->kind != VALUE_DICT && (*target)->kind != VALUE_BOOL))
         return schema_refuse(s, ref, "$ref '%.*s' names no schema", STR_ARG(text));

@@ -113,6 +113,7 @@ enum {
 
 // Fails with "schema: /properties/age: MESSAGE", where the path is the JSON pointer of `at`.
 int schema_refuse(struct schema *s, const struct value *at, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+#define schema_refuse(...) minus_one(schema_refuse(__VA_ARGS__))
 int schema_no_memory(struct schema *s);
 // Counts work, of which a document may take SCHEMA_WORK_MAX units: each is some 50 ns, such as one comparison of values
 // or one expression. E_USAGE beyond that. What loops over pairs of parts must call it.

@@ -39,7 +39,7 @@ static int emit_list_value(struct schema *s, const struct value *v, expr_id *out
     expr_id space = schema_space(s), comma = text(s, ",");
     *out = expr_cat(&s->x, space, text(s, list ? "]" : "}"));
     for (size_t i = value_count(v); i-- > 0;) {
-        expr_id item;
+        expr_id item = EXPR_NEVER;
         if (schema_spend(s, 1) || emit_item(s, list ? NULL : &v->dict->entries[i].key,
                                             list ? &v->list->items[i] : &v->dict->entries[i].value, &item))
             return -1;
@@ -86,7 +86,7 @@ static int emit_values(struct schema *s, const struct branch *b, const struct de
         if (schema_spend(s, 1))
             return -1;
         int met = schema_meets(s, b, v);
-        expr_id e;
+        expr_id e = EXPR_NEVER;
         if (met < 0 || (met && schema_emit_value(s, v, &e)))
             return -1;
         if (met)

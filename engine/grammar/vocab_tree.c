@@ -104,7 +104,7 @@ static bool build_tree(struct token_tree *tree, const struct spelled *list, size
         return false;
     tree->at = aligned_alloc(64, (n_nodes + 1) / 2 * 64);
     tree->order = malloc((n + 1) * sizeof *tree->order);
-    uint32_t *parent = malloc(n_nodes * sizeof *parent), level = 1; // level: first node of the next depth
+    uint32_t *parent = calloc(n_nodes, sizeof *parent), level = 1; // level: first node of the next depth
     bool good = tree->at && tree->order && parent;
     if (good)
         tree->at[tree->n++] = (struct token_node){.last = (uint32_t)n};

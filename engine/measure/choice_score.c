@@ -84,7 +84,7 @@ static int prepare_item(struct choice_set *s, struct choice_item *item, const st
                         struct token_list *list, struct error *err)
 {
     const struct choice_task *task = item->task;
-    int n_base[CHOICES_MAX];
+    int n_base[CHOICES_MAX] = {0};
     item->texts = ARENA_ARRAY(&s->arena, struct choice_text, (size_t)task->n);
     if (!item->texts)
         return fail(err, E_MEMORY, "no memory for %d texts", task->n);

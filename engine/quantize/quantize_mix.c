@@ -164,7 +164,7 @@ static bool deserves_more(int layer, int n)
 static int layer_of(const struct chooser *c, const char *name, int counted)
 {
     int layer;
-    return c->shape.n_expert > 1 && sscanf(name, "blk.%d.", &layer) == 1 ? layer : counted;
+    return c->shape.n_expert > 1 && sscanf(name, "blk.%9d.", &layer) == 1 ? layer : counted;
 }
 
 static enum dtype choose_output(const struct chooser *c, const struct gguf_tensor *t, enum dtype type)
@@ -512,7 +512,7 @@ static struct named *sort_tensors(const struct gguf *g, struct error *err)
         list[i].at = i;
         list[i].layer = -1;
         snprintf(list[i].name, sizeof list[i].name, "%.*s", STR_ARG(list[i].t->name));
-        sscanf(list[i].name, "blk.%d.", &list[i].layer);
+        sscanf(list[i].name, "blk.%9d.", &list[i].layer);
     }
     if (list)
         qsort(list, n, sizeof *list, by_layer_and_name);

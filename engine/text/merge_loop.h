@@ -15,6 +15,8 @@
 
 #include "engine/text/vocab.h"
 
+#include <assert.h>
+
 enum { MERGE_SHORT = 24 };
 
 typedef uint32_t merge_pair_fn(const void *ctx, uint32_t a, uint32_t b, uint32_t c, uint32_t *merged);
@@ -25,6 +27,8 @@ static inline __attribute__((always_inline)) size_t merge_short(uint32_t *v, siz
                                                                 const void *ctx)
 {
     uint32_t key[MERGE_SHORT], merged[MERGE_SHORT];
+    assert(n > 0 && n <= MERGE_SHORT);
+    merged[n - 1] = 0; // moved along with the others, but never used
     for (size_t i = 0; i < n; i++) {
         key[i] = i + 1 < n ? pair(ctx, v[i], v[i + 1], v[i + 2], &merged[i]) : MERGE_NONE;
     }

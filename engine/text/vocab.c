@@ -16,7 +16,7 @@ static struct str clipped(struct str s)
     return (struct str){s.data, MIN(s.len, (size_t)64)};
 }
 
-int vocab_fail(const struct gguf *g, const char *key, struct error *err, const char *fmt, ...)
+int(vocab_fail)(const struct gguf *g, const char *key, struct error *err, const char *fmt, ...)
 {
     char text[ERR_TEXT];
     va_list args;

@@ -100,6 +100,7 @@ static inline bool token_is_plain(const struct tokenizer *t, int32_t id)
 // does not exist.
 int vocab_fail(const struct gguf *g, const char *key, struct error *err, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
+#define vocab_fail(...) minus_one(vocab_fail(__VA_ARGS__))
 
 // --- loading, in the order of the calls ---
 

@@ -88,8 +88,8 @@ static int load_compiled(struct driver *d, struct driver_module *m, struct cache
     if (!c)
         return fail(err, E_MEMORY, "no memory to compile a kernel");
     give_logs(c);
-    void *cubin;
-    size_t size;
+    void *cubin = NULL;
+    size_t size = 0;
     int status = compile(d, c, ptx, &cubin, &size, err) ||
                  CUDA_TRY(&d->cu, err, cuModuleLoadDataEx, &m->module, cubin, 0, NULL, NULL);
     if (!status) {
