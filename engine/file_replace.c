@@ -91,13 +91,9 @@ void file_replace_folders(const char *path)
 // Whether what has this name may be replaced.
 static int check_target(const char *path, struct error *err)
 {
-    struct stat st;
     if (check_replaceable(path, err))
         return -1;
-    const bool is_there = !stat(path, &st);
-    if (!is_there && !lstat(path, &st))
-        return fail(err, E_USAGE, "%s: is a link that leads nowhere", path);
-    if (is_there && access(path, W_OK))
+    if (!access(path, F_OK) && access(path, W_OK))
         return fail(err, E_IO, "%s: is there already and cannot be written: %s", path, strerror(errno));
     return 0;
 }

@@ -354,21 +354,35 @@ Test(chat_pty, a_crash_leaves_the_terminal_as_it_was)
     expect_restored_after(number, 128 + number);
 }
 
+// Below a shell that continues it after a line was typed.
 Test(chat_pty, ctrl_z_stops_it_with_the_terminal_as_it_was_and_it_goes_on)
 {
-    chat(SHORT);
+    const char *const argv[] = {
+        "/bin/sh", "-mc", "\"$0\" \"$@\"; echo stopped with $?; read line; fg", program(), "chat", "-m", model, "-n",
+        "8",       NULL};
+    if (!pty_open(tty, "xterm-256color", 80, 24, argv))
+        cr_skip("this system lends no terminals");
+    cr_assert(pty_wait_prompt(tty));
     pty_type(tty, "before\032");
-    int status = 0;
-    for (int i = 0; i < 200 && waitpid(tty->pid, &status, WUNTRACED | WNOHANG) == 0; i++)
-        pty_watch(tty, 50);
-    cr_assert(WIFSTOPPED(status));
-    pty_watch(tty, 50); // what it wrote last may not have been read yet
+    expect_text("stopped with 148");
     cr_expect(pty_is_restored(tty));
-    kill(tty->pid, SIGCONT);
-    pty_watch(tty, 50);
+    pty_type(tty, "\n");
+    pty_watch(tty, 200);
     pty_type(tty, "+after");
     expect_text("> before+after");
     pty_type(tty, "\025");
+    say_bye();
+}
+
+// Whom nobody could continue is not stopped: its process group has no parent in the session.
+Test(chat_pty, ctrl_z_does_not_stop_what_has_no_shell)
+{
+    chat(SHORT);
+    pty_type(tty, "before\032+after");
+    expect_text("> before+after");
+    pty_type(tty, "\025");
+    kill(tty->pid, SIGTSTP);
+    say_and_wait("hi");
     say_bye();
 }
 

@@ -131,14 +131,8 @@ Test(endings, every_signal_removes_what_is_not_whole)
 {
     static const struct {
         int number, status;
-    } signals[] = {{SIGINT, 130},
-                   {SIGTERM, 130},
-                   {SIGHUP, 130},
-                   {SIGQUIT, 128 + SIGQUIT},
-                   {SIGABRT, 128 + SIGABRT},
-                   {SIGUSR1, 138},
-                   {SIGXCPU, 152},
-                   {SIGALRM, 142},
+    } signals[] = {{SIGINT, 130},  {SIGTERM, 130}, {SIGHUP, 130},  {SIGQUIT, 128 + SIGQUIT}, {SIGABRT, 128 + SIGABRT},
+                   {SIGUSR1, 138}, {SIGXCPU, 152}, {SIGALRM, 142}, {SIGIO, 128 + SIGIO},     {40, 168}, // has no name
                    {SIGBUS, 135}};
     prepare();
     for (size_t i = 0; i < COUNT_OF(jobs); i++)

@@ -39,6 +39,18 @@ Test(outputs, a_text_is_not_replaced_by_what_is_made_of_it)
     expect_kept("x", "hard", "batch merge $F x --force");
 }
 
+Test(outputs, the_program_is_not_replaced)
+{
+    static const char *const commands[] = {"tokenize hi -o ./copy", "embed hi -o ./copy",
+                                           "tokenize hi -o /proc/self/exe"};
+    cr_assert_eq(shell("cp \"$Q\" copy; cp copy kept"), 0);
+    for (size_t i = 0; i < COUNT_OF(commands); i++) {
+        cr_expect_eq(shell("./copy %s", commands[i]), 2, "%s", commands[i]);
+        expect_says("err", "is this program; name another output");
+        cr_expect(same_files("copy", "kept"), "%s", commands[i]);
+    }
+}
+
 Test(outputs, ids_are_not_replaced_by_their_logits)
 {
     write_text("x", "a text\n");
@@ -139,9 +151,13 @@ Test(outputs, an_output_is_not_emptied_before_the_new_one_is_whole)
 // New files have the mode that the umask leaves, and replaced ones keep theirs.
 Test(outputs, the_umask_and_the_old_mode_are_kept)
 {
-    static const char *const commands[] = {"logits --ids ids -o out", "perplexity -f x -c 8 --kl-base out",
-                                           "tokenize -f x -o out", "embed -f x -o out",
-                                           "run -p a -n 2 --tap blk.0.attn_q=out"};
+    static const char *const commands[] = {"logits --ids ids -o out",
+                                           "perplexity -f x -c 8 --kl-base out",
+                                           "tokenize -f x -o out",
+                                           "embed -f x -o out",
+                                           "run -p a -n 2 --tap blk.0.attn_q=out",
+                                           "quantize m.gguf out Q4_0 --allow-requantize",
+                                           "imatrix -f x -c 8 -o out"};
     write_text("x", "a text that is as long as it must be for a window, and another one\n");
     cr_assert_eq(shell("$Q tokenize -f x -o ids"), 0);
     for (size_t i = 0; i < COUNT_OF(commands); i++) {
@@ -362,6 +378,9 @@ Test(outputs, what_cannot_be_replaced_stays)
     if (geteuid()) { // root may write everything
         cr_assert_eq(shell("echo kept > r; chmod 444 r"), 0);
         cr_expect_eq(shell("$Q tokenize a -o r"), 5);
+        cr_expect_eq(shell("grep -qx kept r"), 0);
+        cr_expect_eq(shell("$Q quantize m.gguf r Q4_0 --allow-requantize"), 5);
+        cr_expect_eq(shell("$Q chat --session ./r </dev/null"), 5);
         cr_expect_eq(shell("grep -qx kept r"), 0);
     }
     write_rows("many", 60);
