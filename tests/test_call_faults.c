@@ -266,7 +266,8 @@ static int run_with_fault(const struct job *job, enum kind kind, long n, bool *f
     fflush(stdout);
     const pid_t pid = fork();
     if (pid == 0) {
-        cr_assert(freopen("err", "w", stderr) && freopen("said", "w", stdout) && freopen("lines", "r", stdin));
+        cr_assert(freopen("err", "w", stderr) && freopen("said", "w", stdout) &&
+                  freopen(job->form == TALKS ? "lines" : "/dev/null", "r", stdin));
         const int descriptors = open_descriptors();
         const long before = n_blocks;
         atomic_store(&left[kind], n + 1);
@@ -393,9 +394,7 @@ static void fail_all(const struct job *job, long memory_step)
     write_plain_rows("in");
     write_text(
         "lines",
-        job->form == TALKS
-            ? "A question\n/stats\n/regen\n/undo\n/save ./second\n/load ./second\n/read lines\nAnother one\n/set temp 0.5\n"
-            : "");
+        "A question\n/stats\n/regen\n/undo\n/save ./second\n/load ./second\n/read lines\nAnother one\n/set temp 0.5\n");
     cr_assert_eq(shell("$Q tokenize -f in -o ids"), 0);
     clear_output(job);
     cr_assert_eq(run_with_fault(job, READ, -1, &none), 0, "%s", read_text("err"));
