@@ -3,6 +3,7 @@
 // only when an error is reported.
 #include "engine/json.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -392,13 +393,18 @@ int json_read(struct value *out, struct json_reader *r, struct str text, struct 
 // ---- Floats ----
 
 // The fewest digits d1 d2 ... and the exponent for which 0.d1d2... x 10^*point reads back as f. Returns the number of
-// digits.
+// digits. A decimal of up to 15 digits is the nearest of its length to the float that it reads as, unless that is a subnormal
+// one: so 15 digits of f end in zeros where fewer would do.
 static int shortest_digits(double f, char out[FLOAT_TEXT], int *point)
 {
     char text[40];
-    for (int precision = 0; precision < 17; precision++) {
+    for (int precision = isnormal(f) ? DBL_DIG - 1 : 0; precision < 17; precision++) {
         snprintf(text, sizeof text, "%.*e", precision, f);
+        char *last = strchr(text, 'e') - 1;
         if (strtod(text, NULL) == f)
+            break;
+        // below a power of two floats are denser, so that the decimal above may be nearer than the nearest one
+        if (*last < '9' && (++*last, strtod(text, NULL) == f))
             break;
     }
     char *e = strchr(text, 'e');
@@ -407,7 +413,9 @@ static int shortest_digits(double f, char out[FLOAT_TEXT], int *point)
     for (const char *p = text; p < e; p++)
         if (*p != '.')
             out[n++] = *p;
-    return n; // no zero ends them: without it they would read back as f, too
+    while (n > 1 && out[n - 1] == '0')
+        n--;
+    return n;
 }
 
 int float_repr(double f, char out[FLOAT_TEXT])

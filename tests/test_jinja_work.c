@@ -411,6 +411,12 @@ static const char *const slow[] = {
     LONG "{% set x = s % () %}{% endfor %}",
     LONG "{% set x = s.format() %}{% endfor %}",
     "{% for i in range(100000) %}{% for k in range(20) %}{% set x = 1e308 % 3e-308 %}{% endfor %}{% endfor %}",
+    "{% for i in range(100000) %}{% for k in range(20) %}{% set x = 1e308|round(300) %}{% endfor %}{% endfor %}",
+    "{% for i in range(100000) %}{% for k in range(20) %}{% set x = ('%f' % 1e308)|length %}{% endfor %}{% endfor %}",
+    "{% for i in range(100000) %}{% for k in range(20) %}{% set x = '{:f}'.format(1e308)|length %}{% endfor %}{% endfor %}",
+    "{% for i in range(100000) %}{% for k in range(20) %}{% set x = 1.7976931348623157e308|string|length %}{% endfor %}{% endfor %}",
+    "{% for i in range(100000) %}{% for k in range(20) %}{% set x = [1.7976931348623157e308]|tojson|length %}{% endfor %}{% endfor %}",
+    "{% for i in range(100000) %}{% for k in range(20) %}{% set x = 5e-324|string|length %}{% endfor %}{% endfor %}",
     "{% for i in range(100000) %}{% set x = ('%.1000g' % 0.1)|length %}{% endfor %}",
     "{% for i in range(100000) %}{% set x = strftime_now('%c%c%c%c%c%c%c%c%c%c%c%c%c%c%c%c%c%c%c') %}{% endfor %}",
 };

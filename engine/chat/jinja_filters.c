@@ -470,7 +470,7 @@ struct json_sink {
 static int emit_json(void *arg, struct str piece, const struct value *from, size_t at)
 {
     struct json_sink *sink = arg;
-    if (run_step(sink->r, 1))
+    if (run_step(sink->r, from->kind == VALUE_FLOAT ? FLOAT_REPR_STEPS : 1))
         return -1;
     if (from->origin != ORIGIN_MIXED)
         return build_text(sink->r, sink->b, piece, from->origin, NULL);
@@ -676,8 +676,6 @@ FILTER(abs)
     return run_order(r, in, &zero, &less) ? -1 : less ? run_negate(r, in, out) : 0;
 }
 
-enum { ROUND_STEPS = 16 }; // a float is written with up to 600 digits, and read again
-
 // Python's round: half to even, based on the exact decimal value of the float.
 static double round_half_even(double f, int64_t precision)
 {
@@ -724,10 +722,10 @@ FILTER(round)
         return run_use_undefined(r, in);
     if (run_int_arg(r, &v[0], &precision))
         return -1;
-    if (run_step(r, ROUND_STEPS))
-        return -1;
     if (is_string(in) || !to_float(in, &f))
         return run_fail(r, "type %s doesn't define __round__ method", value_type_name(in));
+    if (run_step_float(r, f, precision > 300 ? 0 : 2 * MAX(precision, 0))) // it is written, and read again
+        return -1;
     if (common && in->kind == VALUE_BIGINT)
         return run_fail(r, "'round' with a whole number that needs more than 64 bits");
     if (common && in->kind != VALUE_FLOAT)

@@ -148,6 +148,8 @@ static int repr_object(struct run *r, struct build *b, const struct value *v)
 static int repr_number(struct run *r, struct build *b, const struct value *v)
 {
     char text[FLOAT_TEXT];
+    if (v->kind == VALUE_FLOAT && run_step(r, FLOAT_REPR_STEPS))
+        return -1;
     if (v->kind == VALUE_FLOAT)
         float_repr(v->real, text);
     else
