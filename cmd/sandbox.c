@@ -86,18 +86,20 @@ static uint64_t known(int version)
     return version < 3 ? ~(uint64_t)MAY_TRUNCATE : ~(uint64_t)0;
 }
 
-// A path that does not exist, or cannot be opened, allows nothing.
-static void allow(int rules, const char *path, uint64_t handled)
+// A path that does not exist allows nothing. False where there is no descriptor or memory to open it: a set of rules without
+// it would refuse what it should allow.
+static bool allow(int rules, const char *path, uint64_t handled)
 {
     struct stat st;
     struct path_rule rule = {.folder = open(path, O_PATH | O_CLOEXEC)};
     if (rule.folder < 0)
-        return;
+        return errno != EMFILE && errno != ENFILE && errno != ENOMEM;
     const bool is_folder = !fstat(rule.folder, &st) && S_ISDIR(st.st_mode);
     rule.allowed = handled & (uint64_t)(is_folder ? WRITES_OF_OUTPUTS : WRITES_OF_FILES);
     if (rule.allowed)
         syscall(CALL_LANDLOCK_RULE, rules, RULE_PATH_BENEATH, &rule, 0);
     close(rule.folder);
+    return true;
 }
 
 static int enter_landlock(const struct sandbox_needs *needs)
@@ -115,9 +117,10 @@ static int enter_landlock(const struct sandbox_needs *needs)
     const int rules = (int)syscall(CALL_LANDLOCK_CREATE, &set, ruleset_bytes(version), 0);
     if (rules < 0)
         return 0;
-    for (int i = 0; i < needs->n_folders; i++)
-        allow(rules, needs->folders[i], set.files);
-    const bool entered = !syscall(CALL_LANDLOCK_RESTRICT, rules, 0);
+    bool whole = true;
+    for (int i = 0; whole && i < needs->n_folders; i++)
+        whole = allow(rules, needs->folders[i], set.files);
+    const bool entered = whole && !syscall(CALL_LANDLOCK_RESTRICT, rules, 0);
     close(rules);
     return entered ? version : 0;
 }

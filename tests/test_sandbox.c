@@ -301,3 +301,11 @@ Test(sandbox, every_verb_still_writes_its_outputs)
     }
     cr_expect(!same_files("deep/er/old", "x") && access("state/quern/bench/name.json", F_OK) == 0);
 }
+
+// Where there are few descriptors, the error is that, and not a sandbox that lacks a folder.
+Test(sandbox, few_descriptors_are_told_as_such)
+{
+    for (int n = 4; n < 12; n++)
+        cr_expect_eq(shell("(ulimit -n %d; exec $Q tokenize a -o few) >said || grep -q 'Too many open files' err", n),
+                     0, "%d: %s", n, read_text("err"));
+}
