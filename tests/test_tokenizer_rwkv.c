@@ -42,9 +42,10 @@ Test(rwkv, what_no_token_spells_is_unknown)
 // Letters of a byte in either case, a carriage return, and a backslash before any other character.
 Test(rwkv, each_escape_is_one_byte)
 {
-    struct tokenizer *t = vocab_from("model str rwkv\ntokens strs <s> \\x5CxAF \\x5Cxfa \\x5Cr \\x5Cq \\x5C'\n"
-                                     "token_type i32s 3 1 1 1 1 1");
-    expect_ids(t, "\xFA\xAF\rq'", 0, "2 1 3 4 5");
+    struct tokenizer *t =
+        vocab_from("model str rwkv\ntokens strs <s> \\x5CxAF \\x5Cxfa \\x5Cr \\x5Cq \\x5C' \\x5Cx09 \\x5Cx90\n"
+                   "token_type i32s 3 1 1 1 1 1 1 1");
+    expect_ids(t, "\xFA\xAF\rq'\t\x90", 0, "2 1 3 4 5 6 7");
     tokenizer_free(t);
 }
 
