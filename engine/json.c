@@ -397,17 +397,16 @@ int json_read(struct value *out, struct json_reader *r, struct str text, struct 
 // one: so 15 digits of f end in zeros where fewer would do.
 static int shortest_digits(double f, char out[FLOAT_TEXT], int *point)
 {
-    char text[40];
+    char text[40], *e = text;
     for (int precision = isnormal(f) ? DBL_DIG - 1 : 0; precision < 17; precision++) {
         snprintf(text, sizeof text, "%.*e", precision, f);
-        char *last = strchr(text, 'e') - 1;
+        e = text + (precision ? precision + 2 : 1); // where the exponent begins
         if (strtod(text, NULL) == f)
             break;
         // below a power of two floats are denser, so that the decimal above may be nearer than the nearest one
-        if (*last < '9' && (++*last, strtod(text, NULL) == f))
+        if (e[-1] < '9' && (++e[-1], strtod(text, NULL) == f))
             break;
     }
-    char *e = strchr(text, 'e');
     *point = (int)strtol(e + 1, NULL, 10) + 1;
     int n = 0;
     for (const char *p = text; p < e; p++)

@@ -121,7 +121,7 @@ int split_check_part(const struct gguf_shard *part, int count, int64_t n_tensors
     };
     for (size_t i = 0; i < COUNT_OF(checks); i++) {
         const char *key = checks[i].key;
-        int64_t have;
+        int64_t have = -1;
         bool found;
         if (read_key(part, key, checks[i].type, &have, &found, err) != 0)
             return -1;

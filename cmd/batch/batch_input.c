@@ -4,6 +4,7 @@
 // quotes; in all other formats memchr finds it.
 #include "cmd/batch/batch_input.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -147,6 +148,7 @@ int batch_input_rewind(struct batch_input *in, struct error *err)
 // Reads more bytes behind those in the buffer. Sets `ended` at the end of the file.
 static int fill(struct batch_input *in, struct error *err)
 {
+    assert(in->cap > 0);
     if (in->from) {
         memmove(in->buffer, in->buffer + in->from, in->to - in->from);
         in->to -= in->from;
