@@ -324,7 +324,7 @@ static int unique_rule(const struct array *a, const struct listing *l, uint32_t 
     int count = __builtin_popcount(used);
     *out = count >= a->min ? EXPR_EMPTY : EXPR_NEVER;
     for (size_t i = 0; i < l->n && (a->max < 0 || count < a->max); i++) {
-        expr_id e;
+        expr_id e = EXPR_NEVER;
         if (used & (1u << i))
             continue;
         if (schema_emit_value(a->s, l->values[i], &e))
