@@ -20,8 +20,7 @@ static bool stat_file(const char *path, int standard, struct stat *st)
 int outputs_check(const char *out, const char *in, struct error *err)
 {
     struct stat to, from;
-    if (!stat_file(out, STDOUT_FILENO, &to) || !stat_file(in, STDIN_FILENO, &from) || to.st_dev != from.st_dev ||
-        to.st_ino != from.st_ino)
+    if (!stat_file(out, STDOUT_FILENO, &to) || !stat_file(in, STDIN_FILENO, &from) || !file_is_same(&to, &from))
         return 0;
     const char *written = strcmp(out, "-") ? out : "stdout", *read = strcmp(in, "-") ? in : "stdin";
     if (!strcmp(out, in))
@@ -70,8 +69,7 @@ static int n_read(const struct options *o)
 static int check_program(const char *out, struct error *err)
 {
     struct stat to, program;
-    if (!stat_file(out, STDOUT_FILENO, &to) || stat("/proc/self/exe", &program) || to.st_dev != program.st_dev ||
-        to.st_ino != program.st_ino)
+    if (!stat_file(out, STDOUT_FILENO, &to) || stat("/proc/self/exe", &program) || !file_is_same(&to, &program))
         return 0;
     return fail(err, E_USAGE, "%s: is this program; name another output", strcmp(out, "-") ? out : "stdout");
 }

@@ -9,12 +9,19 @@
 #include "gguf/base.h"
 
 #include <stdio.h>
+#include <sys/stat.h>
 
 struct file_replace {
     char *path, *temporary; // temporary: NULL while a device or a pipe is written
     FILE *stream;           // NULL: none was asked for
     int fd;
 };
+
+// Whether two results of stat(2) are of one file, whatever its names.
+static inline bool file_is_same(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
 
 // The number N if a path leads, through symbolic links, to /proc/self/fd/N, as /dev/stdout and /dev/fd/N do, or is "-", which is stdout; else -1. What
 // such a path names is the open file itself, at its place, and not a file to be replaced.

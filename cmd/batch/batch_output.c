@@ -7,6 +7,7 @@
 #include "cmd/batch/batch_shard.h"
 #include "cmd/terminal/terminal.h"
 #include "engine/clock.h"
+#include "engine/file_replace.h"
 #include "gguf/temporary.h"
 #include "kernels/thread_start.h"
 
@@ -456,7 +457,7 @@ static int open_locked(struct batch_output *o, struct error *err)
             return 0;
         if (flock(o->out.fd, LOCK_EX | LOCK_NB))
             return fail(err, E_IO, "%s: another process writes to it", o->out.path);
-        if (!stat(o->out.path, &there) && there.st_ino == ours.st_ino && there.st_dev == ours.st_dev)
+        if (!stat(o->out.path, &there) && file_is_same(&there, &ours))
             return 0;
         close(o->out.fd);
     }
@@ -535,7 +536,7 @@ static int check_untouched(const struct batch_output *o, struct error *err)
     struct stat named, written;
     if (fstat(o->out.fd, &written))
         return fail(err, E_IO, "%s: %s", o->out.path, strerror(errno));
-    if (stat(o->out.path, &named) || named.st_dev != written.st_dev || named.st_ino != written.st_ino)
+    if (stat(o->out.path, &named) || !file_is_same(&named, &written))
         return fail(err, E_IO, "%s: was removed or replaced while it was written; its rows are lost", o->out.path);
     if ((uint64_t)written.st_size != o->out.size)
         return fail(

@@ -171,8 +171,8 @@ void bench_print_ops(const struct bench_row *r, int n_batch, const struct node_t
 
 // Saves rows as JSON under $XDG_STATE_HOME or ~/.local/state, in quern/bench/NAME.json; a name with a slash is a
 // path. E_IO.
-int bench_save_try(const char *name, struct error *err); // whether that can be done; writes nothing
 int bench_save(const char *name, const struct bench_row *rows, int n, struct error *err);
+int bench_save_try(const char *name, struct error *err); // whether that can be done; writes nothing
 // Prints each row beside the saved row of the same model, settings and test, with the 95% interval of the ratio of
 // speeds. *n_slower: rows whose interval lies below 1 entirely; -1: none of the rows was saved.
 int bench_against(const char *name, const struct bench_row *rows, int n, int *n_slower, struct text *out,

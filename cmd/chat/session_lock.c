@@ -1,6 +1,7 @@
 // The file is removed by its owner while it is still locked. So a lock counts only if the file that was locked is still the
 // one of that name; else the owner removed it between opening and locking, and the next try makes a new one.
 #include "cmd/chat/session_lock.h"
+#include "engine/file_replace.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,13 +23,13 @@ static char *lock_path(const char *session)
 static bool is_same(int a, int b)
 {
     struct stat one, two;
-    return !fstat(a, &one) && !fstat(b, &two) && one.st_dev == two.st_dev && one.st_ino == two.st_ino;
+    return !fstat(a, &one) && !fstat(b, &two) && file_is_same(&one, &two);
 }
 
 static bool is_file_of(int fd, const char *path)
 {
     struct stat held, named;
-    return !fstat(fd, &held) && !lstat(path, &named) && held.st_dev == named.st_dev && held.st_ino == named.st_ino;
+    return !fstat(fd, &held) && !lstat(path, &named) && file_is_same(&held, &named);
 }
 
 enum attempt { ATTEMPT_HELD, ATTEMPT_OWN, ATTEMPT_AGAIN, ATTEMPT_FAILED };

@@ -124,7 +124,7 @@ static int open_locked(const char *path)
         if (fd < 0)
             return -1;
         struct stat mine, there;
-        if (!flock(fd, LOCK_EX) && !fstat(fd, &mine) && !stat(path, &there) && mine.st_ino == there.st_ino)
+        if (!flock(fd, LOCK_EX) && !fstat(fd, &mine) && !stat(path, &there) && file_is_same(&mine, &there))
             return fd;
         close(fd);
     }
