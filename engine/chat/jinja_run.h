@@ -200,7 +200,7 @@ int run_step(struct run *r, size_t n);
 int run_step_text(struct run *r, size_t bytes);
 // The same for a float that is written with so many digits behind its point.
 int run_step_float(struct run *r, double f, int64_t precision);
-enum { FLOAT_REPR_STEPS = 24 }; // of a float that is written with as few digits as will do
+enum { FLOAT_REPR_STEPS = 24 };                            // of a float that is written with as few digits as will do
 void *run_alloc(struct run *r, size_t count, size_t size); // NULL when r->err is set
 #define RUN_NEW(r, type) ((type *)run_alloc((r), 1, sizeof(type)))
 struct value value_of_object(void *object);
