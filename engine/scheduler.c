@@ -616,7 +616,7 @@ static void end_late(struct scheduler *q)
     for (int i = q->n_running - 1; i >= 0; i = MIN(i, q->n_running) - 1) {
         struct request *r = q->running[i]->request;
         struct error err;
-        if (r->timeout_ms <= 0 || now - r->start_ms <= r->timeout_ms)
+        if (r->timeout_ms <= 0 || now - r->start_ms + r->spent_ms <= r->timeout_ms)
             continue;
         fail(&err, E_ITEMS, "timeout: not done after %.4g s", r->timeout_ms / 1e3);
         fail_request(q, r, &err);

@@ -55,6 +55,7 @@ struct request {
     struct text_scores *scores;
     int n_logprobs;    // most likely tokens to report for each chosen one; below 0: no log-probabilities
     double timeout_ms; // from the step of its first row; 0: none. After it the error has the code E_ITEMS
+    double spent_ms;   // what it took to make the request, which the timeout counts, too
     void *user;
     // The result.
     struct sample *samples; // [n_samples]

@@ -511,6 +511,19 @@ Test(batch, rows_that_failed_are_tried_again_in_their_places)
     cr_assert(same_files("out", "whole"));
 }
 
+// The time that a row takes to be made, here by its template, is a part of its time.
+Test(batch, the_timeout_counts_the_template)
+{
+    write_text(
+        "t.jinja",
+        "{% set r = range(1000) %}{% for i in r %}{% for j in r %}{% endfor %}{% endfor %}{{ messages[0].content }}");
+    write_text("in.jsonl",
+               "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"max_tokens\":20,\"ignore_eos\":true}\n");
+    cr_assert_eq(shell("$Q batch in.jsonl -o out --chat-template-file t.jinja --timeout 0.02"), 1);
+    expect_says("out", "\"code\":\"timeout\"");
+    cr_assert_eq(shell("$Q batch in.jsonl -o long --chat-template-file t.jinja --timeout 1e6"), 0);
+}
+
 Test(batch, too_many_errors_stop_it)
 {
     write_rows("in", 200);

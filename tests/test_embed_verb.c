@@ -232,6 +232,8 @@ Test(embed_verb, a_batch_cuts_and_pools_as_embed_does)
     expect_says("err", "quern embed makes more");
     cr_expect_eq(shell("$Q batch -m $BERT lines -o other --pooling rank"), 2);
     expect_says("err", "quern embed makes scores");
+    cr_expect_eq(shell("$Q batch -m $BERT lines -o other --timeout 9"), 2);
+    expect_says("err", "--timeout is for answers");
     cr_expect_eq(shell("$Q batch lines -o other --truncate"), 2);
     expect_says("err", "--truncate is for embeddings");
 }

@@ -378,7 +378,8 @@ Test(scheduler, a_request_that_takes_too_long_ends_and_the_others_go_on)
             (struct wish){.r = {.n_logprobs = -1, .n_samples = 2, .n_predict = 30, .n_prompt = 20, .ignore_end = true}};
         wishes[i].r.sampler = sampler_defaults();
         wishes[i].r.prompt = wishes[i].prompt;
-        wishes[i].r.timeout_ms = i == 1 ? 1e-6 : 0;
+        wishes[i].r.timeout_ms = i == 1 ? 1e9 : 0;
+        wishes[i].r.spent_ms = 2e9; // before the request was added
         for (int j = 0; j < 20; j++)
             wishes[i].prompt[j] = 300 + i;
     }

@@ -14,6 +14,8 @@ int batch_embed_check(const struct model *m, const struct options *o, struct err
     if (!m->hidden && (o->given[OPT_pooling] || o->truncate))
         return fail(err, E_USAGE, "%s is for embeddings, and this run makes answers; --as embedding makes vectors",
                     o->truncate ? "--truncate" : "--pooling");
+    if (m->hidden && o->given[OPT_timeout])
+        return fail(err, E_USAGE, "--timeout is for answers, and this run makes embeddings");
     const enum pooling pooling = m->hidden ? embed_pooling(m, o) : POOLING_MEAN;
     if (o->given[OPT_pooling] && (pooling == POOLING_NONE || pooling == POOLING_RANK))
         return fail(err, E_USAGE, "--pooling %s: rows of a batch have one vector for a text; quern embed makes %s",

@@ -8,6 +8,7 @@
 #include "cmd/digest.h"
 #include "cmd/template_choice.h"
 #include "engine/chat/messages.h"
+#include "engine/clock.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -394,6 +395,7 @@ static void set_request(struct batch_job *job, int i, const struct request *comm
 int batch_job_make(struct batch_job *job, const struct batch_context *c, const char **code, struct error *err)
 {
     const struct row_settings *s = &job->row.settings;
+    const double start = clock_ms();
     *code = "not_supported";
     if (job->row.kind == ROW_EMBEDDING)
         return fail(err, E_USAGE, "this model answers; --as embedding makes embeddings of its hidden rows");
@@ -416,6 +418,7 @@ int batch_job_make(struct batch_job *job, const struct batch_context *c, const c
         return -1;
     if (check_length(job, c, code, err) || take_rules(job, c, code, err))
         return -1;
+    common.spent_ms = clock_ms() - start;
     for (int i = 0; i < job->n_requests; i++)
         set_request(job, i, &common, seed_of(&job->row, c->seed));
     return take_scores(job, err);
