@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Changes one place of quern's C code at a time, and sees whether a test of the everyday suite notices.
 
-    python3 tests/mutate_code.py BUILD [--seed N] [--n N] [--no-interpreter] [FOLDER|FILE ...]
+    python3 tests/mutate_code.py BUILD [--seed N] [--n N] [--no-interpreter|--named] [FOLDER|FILE ...]
 
 BUILD is a folder that meson has set up in a checkout of its own: the sources there are changed, and restored. Of the
 files (by default: kernels of the CPU that this machine runs, attention, masks, rotary positions, GGUF files,
 tokenizers, the sampler) places are drawn at random, each of them equally likely. A change that does not compile is drawn again. The
 tests that TESTS names for a file run one after the other until one fails, which kills the mutant; what survives these
-is tried on the rest of the everyday suite (--no-interpreter: without those that only run kernels on the interpreter). The output
-is a line for each mutant, and the share that was killed.
+is tried on the rest of the everyday suite (--no-interpreter: without those that only run kernels on the interpreter; --named:
+not at all, which takes seconds instead of minutes). The output is a line for each mutant, and the share that was killed.
 
 A survivor is either a gap of the tests, or a change that computes the same: which of them is for a reader to say.
 """
@@ -127,10 +127,12 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--n", type=int, default=200)
     parser.add_argument("--no-interpreter", action="store_true")
+    parser.add_argument("--named", action="store_true")
     parser.add_argument("files", nargs="*")
     a = parser.parse_args()
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     builder, draw = Builder(a.build, a.no_interpreter), random.Random(a.seed)
+    builder.everyday *= not a.named
     files = sources(root, a.files)
     pool = [(name, p) for name in files for p in places(name, open(os.path.join(root, name)).read())]
     print(f"seed {a.seed}: {a.n} of {len(pool)} changes in {len(files)} files", flush=True)

@@ -42,7 +42,14 @@ static const struct {
     {TOLD(", \"settings\": {\"temp\": \"hot\"}"), 0, "--temp 0", "[2 messages from ./s.json go on"},
     {TOLD(", \"settings\": {\"temp\": [\"0\"], \"nonsense\\u001b[31m\": \"1\"}"), 0, "",
      "note: the session sets nonsense"},
-    {TOLD(", \"settings\": []"), 0, "", "[2 messages from ./s.json go on"},
+    {TOLD(", \"settings\": []"), 2, "", "s.json: not a session of quern: its settings are no object"},
+    {TOLD(", \"settings\": null"), 2, "", "s.json: not a session of quern: its settings are no object"},
+    {TOLD(", \"settings\": {}"), 0, "", "[2 messages from ./s.json go on"},
+    {TOLD(", \"notes\": \"mine\""), 0, "", "note: the session has \"notes\", which this quern does not know"},
+    {OURS
+     ", \"messages\": [{\"role\": \"user\", \"content\": \"one\"}, {\"role\": \"assistant\", \"content\": \"two\", "
+     "\"tool\\u001bs\": []}]}",
+     0, "", "which this quern does not know and does not keep"},
     {TOLD(", \"model\": \"elsewhere\""), 0, "", "note: the session was kept with elsewhere, and goes on with m.gguf"},
     {OURS
      ", \"messages\": [{\"role\": \"system\", \"content\": \"be brief\"}, {\"role\": \"user\", \"content\": \"one\"}, "

@@ -282,12 +282,41 @@ static int take_setting(struct chat *c, struct str name, const struct value *val
 
 static int take_settings(struct chat *c, const struct value *settings, struct error *err)
 {
-    for (size_t i = 0; value_is(settings, VALUE_DICT) && i < value_count(settings); i++) {
+    if (settings && !value_is(settings, VALUE_DICT))
+        return bad("its settings are no object", err);
+    for (size_t i = 0; i < value_count(settings); i++) {
         const struct value_entry *e = &settings->dict->entries[i];
         if (value_is(&e->key, VALUE_STRING) && take_setting(c, e->key.text, &e->value, err))
             return -1;
     }
     return chat_apply_options(c, err);
+}
+
+// Notes the first member that is none of quern's, which the next save leaves out. Returns whether there is one.
+static bool note_foreign(const struct value *dict, const char *const *own, size_t n_own)
+{
+    for (size_t i = 0; value_is(dict, VALUE_DICT) && i < value_count(dict); i++) {
+        const struct value *key = &dict->dict->entries[i].key;
+        size_t k = 0;
+        while (k < n_own && !str_equal_z(key->text, own[k]))
+            k++;
+        if (k < n_own)
+            continue;
+        terminal_note("quern: note: the session has \"%.*s\", which this quern does not know and does not keep",
+                      STR_ARG(key->text));
+        return true;
+    }
+    return false;
+}
+
+static void note_members(const struct value *all)
+{
+    static const char *const members[] = {"format", "version", "model", "settings", "messages"};
+    static const char *const of_messages[] = {"role", "content", "reasoning_content"};
+    const struct value *messages = value_get(all, "messages");
+    bool noted = note_foreign(all, members, COUNT_OF(members));
+    for (size_t i = 0; !noted && i < value_count(messages); i++)
+        noted = note_foreign(&messages->list->items[i], of_messages, COUNT_OF(of_messages));
 }
 
 static void note_model(const struct chat *c, const struct value *all)
@@ -314,6 +343,7 @@ static int take_session(struct chat *c, struct str text, struct error *err)
         c->dialogue = now;
         now = old;
         note_model(c, &all);
+        note_members(&all);
     }
     dialogue_close(&now);
     arena_free(&arena);

@@ -46,7 +46,8 @@ int host_alloc(struct machine *m, size_t size, struct buffer **out, struct error
     *out = NULL;
     if (!b || !(b->data = host_map(size))) {
         free(b);
-        return fail(err, E_MEMORY, "cannot map %zu bytes", size);
+        return fail(err, E_MEMORY, "cannot map %zu bytes of memory; a limit of the process may be why (ulimit -d, -v)",
+                    size);
     }
     b->size = size;
     *out = b;
