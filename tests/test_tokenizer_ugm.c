@@ -136,7 +136,8 @@ Test(ugm, a_user_defined_token_that_a_replacement_spells_costs_nothing)
     tokenizer_free(t);
 }
 
-// The table of put_table with one unit changed: no replacement is found, and nothing outside the table is read.
+// The table of put_table with one unit changed: what it leads to is found, or no replacement is, and nothing outside the
+// table is read.
 Test(ugm, units_that_lead_nowhere_replace_nothing)
 {
     enum { X = 256 ^ 'x', XY = 512 ^ 'y', LEAF = 1 << 8 };
@@ -152,6 +153,7 @@ Test(ugm, units_that_lead_nowhere_replace_nothing)
         {X, (uint32_t)(X ^ 512) << 10 | 'x', "4 2", "4 6 8"},      // nothing ends here, but goes on
         {512, 1u << 31 | 6, "4 2", "4 6 8"},                       // the value is behind the texts
         {XY, (uint32_t)(XY ^ 768) << 10 | LEAF | 'z', "8", "8 2"}, // only the shorter prefix is left
+        {0, 1u << 10 | 1 << 9, "8", "4 6 8"},                      // the same base, told in 256s
         {XY, 4095u << 10 | 1 << 9 | LEAF | 'y', "8", "8 2"},       // a far base, which counts in 256s
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
