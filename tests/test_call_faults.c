@@ -216,18 +216,18 @@ struct job {
 };
 static const struct job quantize = {
     {"quantize", "m.gguf", "out", "Q4_0", "--allow-requantize", "-t", "2"}, cmd_quantize, REPLACES};
-static const struct job batch = {{"batch", "in", "-o", "out", "--format", "jsonl", "-np", "3", "-t", "2", "--device",
-                                  "cpu", "-c", "256", "-ub", "32"},
-                                 cmd_batch,
-                                 RESUMES};
-static const struct job again = {{"batch", "in", "-o", "out", "--format", "jsonl", "-np", "3", "-t", "2", "--device",
-                                  "cpu", "-c", "256", "-ub", "32", "--retry-errors"},
-                                 cmd_batch,
-                                 RESUMES};
-static const struct job going_on = {{"batch", "in", "-o", "out", "--format", "jsonl", "-np", "3", "-t", "2", "--device",
-                                     "cpu", "-c", "256", "-ub", "32", "--retry-errors"},
-                                    cmd_batch,
-                                    GOES_ON};
+static const struct job batch = {
+    {"batch", "in", "-o", "out", "-np", "3", "-t", "2", "--device", "cpu", "-c", "256", "-ub", "32"},
+    cmd_batch,
+    RESUMES};
+static const struct job again = {
+    {"batch", "in", "-o", "out", "-np", "3", "-t", "2", "--device", "cpu", "-c", "256", "-ub", "32", "--retry-errors"},
+    cmd_batch,
+    RESUMES};
+static const struct job going_on = {
+    {"batch", "in", "-o", "out", "-np", "3", "-t", "2", "--device", "cpu", "-c", "256", "-ub", "32", "--retry-errors"},
+    cmd_batch,
+    GOES_ON};
 static const struct job logits = {
     {"logits", "--ids", "ids", "-o", "out", "-t", "2", "--device", "cpu"}, cmd_logits, REPLACES};
 static const struct job chat = {{"chat", "--session", "./out", "--cache", "-n", "4", "-t", "2", "--device", "cpu", "-c",

@@ -252,7 +252,8 @@ static double seconds_for(const struct tokenizer *t, struct str text)
     return best;
 }
 
-// Sixteen times the text may take forty times as long, where a square would take 256 times.
+// Sixteen times the text may take a hundred times as long, where a square would take 256 times: on a busy machine a measured
+// time may be several times too long.
 EACH_VOCABULARY(time_grows_as_the_length_does)
 {
     enum { SHORT = 1 << 15, TIMES = 16 };
@@ -268,7 +269,7 @@ EACH_VOCABULARY(time_grows_as_the_length_does)
             text[at] = repeated[i][at % n];
         const double few = fmax(seconds_for(t, (struct str){text, SHORT}), 2e-4);
         const double many = seconds_for(t, (struct str){text, (size_t)SHORT * TIMES});
-        cr_expect_leq(many, 40 * few, "%s: '%s' takes %g s, and %g s for %d times as much", v->name, repeated[i], few,
+        cr_expect_leq(many, 100 * few, "%s: '%s' takes %g s, and %g s for %d times as much", v->name, repeated[i], few,
                       many, (int)TIMES);
     }
     free(text);

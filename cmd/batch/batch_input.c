@@ -77,21 +77,38 @@ static int spool(int *out, const char *folder, char *buffer, size_t cap, struct 
     }
 }
 
-static enum batch_format detect_format(const struct batch_input *in)
+// The format that the first character tells: of JSON objects, or of texts.
+static int format_of_head(const struct batch_input *in, enum batch_format *out, struct error *err)
 {
-    size_t n = strlen(in->path);
-    if (n > 4 && !strcasecmp(in->path + n - 4, ".csv"))
-        return FORMAT_CSV;
-    if (n > 4 && !strcasecmp(in->path + n - 4, ".tsv"))
-        return FORMAT_TSV;
-    if (n > 6 && !strcasecmp(in->path + n - 6, ".jsonl"))
-        return FORMAT_JSONL;
     char head[256];
-    ssize_t got = pread(in->fd, head, sizeof head, 0);
-    ssize_t i = got >= 3 && !memcmp(head, "\xef\xbb\xbf", 3) ? 3 : 0;
+    ssize_t got, i;
+    do
+        got = pread(in->fd, head, sizeof head, 0);
+    while (got < 0 && errno == EINTR);
+    if (got < 0)
+        return fail(err, E_IO, "%s: %s", in->path, strerror(errno));
+    i = got >= 3 && !memcmp(head, "\xef\xbb\xbf", 3) ? 3 : 0;
     while (i < got && strchr(" \t\r\n", head[i]))
         i++;
-    return i < got && head[i] == '{' ? FORMAT_JSONL : FORMAT_LINES;
+    *out = i < got && head[i] == '{' ? FORMAT_JSONL : FORMAT_LINES;
+    return 0;
+}
+
+static int detect_format(const struct batch_input *in, enum batch_format *out, struct error *err)
+{
+    static const struct {
+        const char *ending;
+        enum batch_format format;
+    } endings[] = {{".csv", FORMAT_CSV}, {".tsv", FORMAT_TSV}, {".jsonl", FORMAT_JSONL}};
+    const size_t n = strlen(in->path);
+    for (size_t i = 0; i < COUNT_OF(endings); i++) {
+        const size_t len = strlen(endings[i].ending);
+        if (n <= len || strcasecmp(in->path + n - len, endings[i].ending))
+            continue;
+        *out = endings[i].format;
+        return 0;
+    }
+    return format_of_head(in, out, err);
 }
 
 int batch_input_open(struct batch_input *in, const char *path, const char *folder, enum batch_format format,
@@ -115,8 +132,8 @@ int batch_input_open(struct batch_input *in, const char *path, const char *folde
         if (refuse_device(in->fd, path, err))
             goto failed;
     }
-    in->format = format ? format : detect_format(in);
-    if (batch_input_rewind(in, err))
+    in->format = format;
+    if ((!format && detect_format(in, &in->format, err)) || batch_input_rewind(in, err))
         goto failed;
     return 0;
 failed:
