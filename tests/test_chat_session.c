@@ -102,6 +102,19 @@ Test(chat_session, what_is_no_file_or_too_large_is_no_session)
     expect_says("err", "./large: not a session of quern: no regular file of less than 256 MiB");
 }
 
+// A name without a slash is that of a file below the user's folder for such things.
+Test(chat_session, a_name_without_a_place_says_so)
+{
+    cr_expect_eq(shell("env -u HOME -u XDG_STATE_HOME $Q chat --session mine </dev/null"), 5);
+    expect_says("err", "mine: no place to keep it below $XDG_STATE_HOME or $HOME\n");
+    write_text("plain", "");
+    cr_expect_eq(shell("XDG_STATE_HOME=$PWD/plain $Q chat --session mine </dev/null"), 5);
+    expect_says("err", "mine: no place to keep it below $XDG_STATE_HOME or $HOME: Not a directory");
+    cr_expect_eq(shell("XDG_STATE_HOME=$PWD $Q chat --session $(printf %%201d 1 | tr ' ' x) </dev/null"), 2);
+    expect_says("err", "the name of a session has at most 200 bytes");
+    cr_expect_eq(shell("echo a | XDG_STATE_HOME=$PWD $Q chat -n 1 --session $(printf %%200d 1 | tr ' ' x) >said"), 0);
+}
+
 // A damaged cache beside it costs time, and is told.
 Test(chat_session, a_damaged_cache_is_told_and_computed_anew)
 {

@@ -23,16 +23,20 @@ char *chat_session_path(const char *name, struct error *err)
 {
     const size_t n = strlen(name);
     const bool is_path = strchr(name, '/') || (n > 5 && !strcmp(name + n - 5, ".json")) || !access(name, F_OK);
-    char below[300], *path = NULL;
+    enum { NAME_MOST = 200 }; // bytes, so that other files can stand beside it
+    char below[NAME_MOST + sizeof "sessions/.json"], *path;
+    if (!is_path && strlen(name) > NAME_MOST) {
+        fail(err, E_USAGE, "the name of a session has at most %d bytes; a path has a slash", NAME_MOST);
+        return NULL;
+    }
+    snprintf(below, sizeof below, "sessions/%.*s.json", NAME_MOST, name);
     errno = 0;
-    if (is_path)
-        path = strdup(name);
-    else if (snprintf(below, sizeof below, "sessions/%s.json", name) < (int)sizeof below)
-        path = history_state_path(below);
+    path = is_path ? strdup(name) : history_state_path(below);
     if (!path && errno == ENOMEM)
         fail(err, E_MEMORY, "no memory for the name of a session");
     else if (!path)
-        fail(err, E_IO, "%s: no place to keep it: $XDG_STATE_HOME and $HOME lead nowhere", name);
+        fail(err, E_IO, "%s: no place to keep it below $XDG_STATE_HOME or $HOME%s%s", name, errno ? ": " : "",
+             errno ? strerror(errno) : "");
     return path;
 }
 
