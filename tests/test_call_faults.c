@@ -29,7 +29,23 @@ TestSuite(call_faults, .init = open_folder, .fini = rig_close, .timeout = 280);
 
 // --- the calls ---
 
-enum kind { READ, WRITE, SYNC, RENAME, CUT, STATUS, OPEN, MAP, THREAD, MEMORY, READ_AGAIN, WRITE_AGAIN, KINDS };
+enum kind {
+    READ,
+    WRITE,
+    SYNC,
+    RENAME,
+    CUT,
+    STATUS,
+    OPEN,
+    MAP,
+    THREAD,
+    MEMORY,
+    CONTROL,
+    LOCK,
+    READ_AGAIN,
+    WRITE_AGAIN,
+    KINDS
+};
 static const struct {
     const char *name;
     int number; // of errno
@@ -45,6 +61,9 @@ static const struct {
     [MAP] = {"mmap", ENOMEM, E_MEMORY},
     [THREAD] = {"pthread_create", EAGAIN, E_MEMORY},
     [MEMORY] = {"malloc", ENOMEM, E_MEMORY},
+    [CONTROL] = {"fcntl", EIO, E_IO},
+    // a file system without locks does without
+    [LOCK] = {"flock", ENOLCK, E_OK},
     // a signal interrupts these, which are done again
     [READ_AGAIN] = {"interrupted read", EINTR, E_OK},
     [WRITE_AGAIN] = {"interrupted write", EINTR, E_OK},
@@ -190,6 +209,15 @@ WRAP(int, open64, (const char *path, int flags, mode_t mode))
 WRAP(void *, mmap64, (void *at, size_t n, int protection, int flags, int fd, off_t offset))
 {
     return fails(MAP) ? MAP_FAILED : __real_mmap64(at, n, protection, flags, fd, offset);
+}
+// Whether a descriptor of its own is open, is asked before anything else.
+WRAP(int, fcntl64, (int fd, int what, long value))
+{
+    return fd > STDERR_FILENO && fails(CONTROL) ? -1 : __real_fcntl64(fd, what, value);
+}
+WRAP(int, flock, (int fd, int how))
+{
+    return fails(LOCK) ? -1 : __real_flock(fd, how);
 }
 WRAP(int, pthread_create, (pthread_t * thread, const pthread_attr_t *how, void *(*work)(void *), void *arg))
 {

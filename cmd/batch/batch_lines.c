@@ -343,9 +343,9 @@ static int write_sorted(const char *path, const int *fds, struct row_place *plac
         return fail(err, E_MEMORY, "no memory for a path");
     qsort(places, n, sizeof *places, by_number);
     int out = temporary_create(path, temporary, 0644);
-    int status = out < 0 || fcntl(out, F_SETFL, O_APPEND) || flock(out, LOCK_EX | LOCK_NB)
-                     ? fail(err, E_IO, "%s: %s", path, strerror(errno))
-                     : 0;
+    int status = out < 0 || fcntl(out, F_SETFL, O_APPEND) ? fail(err, E_IO, "%s: %s", path, strerror(errno)) : 0;
+    if (!status)
+        flock(out, LOCK_EX | LOCK_NB); // nobody else knows it yet
     if (!status && !stat(path, &st))
         fchmod(out, st.st_mode & 0777);
     for (size_t i = 0; !status && i < n; i++)
@@ -369,6 +369,8 @@ int output_write_sorted(const char *path, const int *fds, struct row_place *plac
                         struct error *err)
 {
     char *behind = realpath(path, NULL); // of a link, the file behind it is replaced
+    if (!behind && errno == ENOMEM)
+        return fail(err, E_MEMORY, "no memory for a path");
     int status = write_sorted(behind ? behind : path, fds, places, n, fd, err);
     free(behind);
     return status;

@@ -442,6 +442,18 @@ int batch_output_check_path(const char *path, struct error *err)
     return status;
 }
 
+// Where the file system has no locks, a run does without.
+static int lock_output(const struct batch_output *o, struct error *err)
+{
+    if (!flock(o->out.fd, LOCK_EX | LOCK_NB))
+        return 0;
+    if (errno == EWOULDBLOCK)
+        return fail(err, E_IO, "%s: another process writes to it", o->out.path);
+    terminal_note("quern: note: %s cannot be locked (%s); nothing keeps a second run from writing to it", o->out.path,
+                  strerror(errno));
+    return 0;
+}
+
 // Opens and locks the file that the path names, which another process may be replacing at the same time.
 static int open_locked(struct batch_output *o, struct error *err)
 {
@@ -455,8 +467,8 @@ static int open_locked(struct batch_output *o, struct error *err)
         o->is_regular = S_ISREG(ours.st_mode);
         if (!o->is_regular)
             return 0;
-        if (flock(o->out.fd, LOCK_EX | LOCK_NB))
-            return fail(err, E_IO, "%s: another process writes to it", o->out.path);
+        if (lock_output(o, err))
+            return -1;
         if (!stat(o->out.path, &there) && file_is_same(&there, &ours))
             return 0;
         close(o->out.fd);
