@@ -238,6 +238,32 @@ Test(dialogue, a_shift_drops_the_oldest_turns_and_the_answer_goes_on)
     forget(&seen);
 }
 
+// A shift in the middle of an answer: the turns before it go, and it goes on with what it has said.
+Test(dialogue, an_answer_goes_on_when_the_turns_before_it_went)
+{
+    struct seen seen = {0};
+    struct dialogue_settings s = settings(&seen, 60);
+    struct dialogue_result r;
+    s.shift = true;
+    s.base.ignore_end = true;
+    ask("one", &s, &r);
+    ask("two", &s, &r);
+    cr_assert_eq(seen.n_dropped, 0u);
+    s.base.n_predict = 150;
+    ask("three", &s, &r);
+    cr_expect_eq(r.reason, STOP_LENGTH);
+    cr_expect_eq(r.n_generated, 150, "%lld", (long long)r.n_generated);
+    cr_expect_gt(seen.n_dropped, 0u);
+    // with nothing left to go, the context is the end
+    s.base.n_predict = -1;
+    ask("four", &s, &r);
+    cr_expect_eq(r.reason, STOP_CONTEXT);
+    cr_assert_eq(dialogue.n, 2u);
+    cr_expect(str_equal_z(dialogue.messages[0].content, "four"));
+    cr_expect_gt(r.n_generated, 200);
+    forget(&seen);
+}
+
 static atomic_bool stop;
 
 static int stop_soon(void *arg, enum answer_part part, struct str text)
