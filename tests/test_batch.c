@@ -524,6 +524,17 @@ Test(batch, the_timeout_counts_the_template)
     cr_assert_eq(shell("$Q batch in.jsonl -o long --chat-template-file t.jinja --timeout 1e6"), 0);
 }
 
+// A pipe is written for whoever reads it, also if that one comes late; if it leaves, the run ends.
+Test(batch, a_pipe_waits_for_its_reader)
+{
+    write_rows("in", 20);
+    cr_assert_eq(shell("$Q batch in -o whole --format jsonl"), 1);
+    cr_assert_eq(
+        shell("mkfifo pipe; (sleep 0.3; cat pipe >got) & $Q batch in -o pipe --format jsonl; s=$?; wait; exit $s"), 1);
+    cr_assert(same_files("got", "whole"));
+    cr_assert_eq(shell("(head -c 10 pipe >got) & $Q batch in -o pipe --format jsonl -n 90 --ignore-eos"), 5);
+}
+
 Test(batch, too_many_errors_stop_it)
 {
     write_rows("in", 200);

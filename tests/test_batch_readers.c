@@ -108,6 +108,10 @@ static const struct {
     {"a", FORMAT_AUTO, STR_INIT("x {"), "2: 1 records, 3 bytes 1@1 \"x {\""},
     {"a", FORMAT_AUTO, STR_INIT(""), "2: 0 records, 0 bytes"},
     {"a", FORMAT_AUTO, STR_INIT(" \n\t"), "2: 0 records, 3 bytes"},
+    {"a.csv", FORMAT_AUTO, STR_INIT("a,b\r1,2\r3,4\r"), "3: 3 records, 12 bytes 1@1 \"a,b\" 2@2 \"1,2\" 3@3 \"3,4\""},
+    {"a.csv", FORMAT_AUTO, STR_INIT("a\r\n\"b\rc\"\rd\r\r\ne"),
+     "3: 4 records, 14 bytes 1@1 \"a\" 2@2 \"\"b\rc\"\" 3@3 \"d\" 4@5 \"e\""},
+    {"a.tsv", FORMAT_AUTO, STR_INIT("a\t\"b\rc\r\nd"), "4: 3 records, 9 bytes 1@1 \"a\t\"b\" 2@2 \"c\" 3@3 \"d\""},
     {"a.csv", FORMAT_LINES, STR_INIT("\"a\nb\""), "2: 2 records, 5 bytes 1@1 \"\"a\" 2@2 \"b\"\""},
     {"a", FORMAT_LINES,
      STR_INIT("\xef\xbb\xbf"
@@ -137,6 +141,36 @@ Test(batch_readers, inputs_are_cut_into_records)
 }
 
 // A record that is longer than the first buffer, and one that is longer than a record may be.
+// Whoever changes the input after it was surveyed: bytes behind the end it had then are left alone, and others are found.
+Test(batch_readers, an_input_that_somebody_changes_is_found_out)
+{
+    static const struct {
+        const char *now, *says; // NULL: nothing
+    } cases[] = {{"one\ntwo\n", NULL},
+                 {"one\ntwo\nthree\nfour\n", NULL},
+                 {"one\ntw", "was changed"},
+                 {"", "was changed"},
+                 {"one\nsix\n", "was changed"}};
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct batch_input in;
+        struct batch_survey survey;
+        struct record r;
+        struct error err = {0};
+        int n = 0, got;
+        write_bytes("in", STR_LIT("one\ntwo\n"));
+        cr_assert_eq(batch_input_open(&in, "in", ".", FORMAT_LINES, &err), 0);
+        cr_assert_eq(batch_input_survey(&in, &survey, &err), 0);
+        cr_assert_eq(survey.n_records, 2);
+        write_bytes("in", str_from(cases[i].now));
+        while ((got = batch_input_next(&in, &r, &err)) == 1)
+            n++;
+        cr_expect_eq(got, cases[i].says ? -1 : 0, "case %zu: %s", i, err.text);
+        cr_expect(cases[i].says ? strstr(err.text, cases[i].says) && err.code == E_IO : n == 2, "case %zu: %d rows, %s",
+                  i, n, err.text);
+        batch_input_close(&in);
+    }
+}
+
 Test(batch_readers, long_records_are_whole_or_said_to_be_too_long)
 {
     struct text got = {0};

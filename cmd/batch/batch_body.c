@@ -4,10 +4,21 @@
 #include "cmd/batch/batch_tools.h"
 #include "cmd/batch/batch_values.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 
 // --- single fields ---
+
+// Digits that JSON has not kept as an integer.
+static bool is_of_64_bits(struct str digits, uint64_t *out)
+{
+    if (digits.len > 20 || digits.data[0] == '-')
+        return false;
+    errno = 0;
+    *out = strtoull(digits.data, NULL, 10);
+    return !errno;
+}
 
 static int take_seed(const struct value *body, struct row_settings *s, struct error *err)
 {
@@ -16,9 +27,7 @@ static int take_seed(const struct value *body, struct row_settings *s, struct er
         return 0;
     if (v->kind == VALUE_INT)
         s->seed = (uint64_t)v->integer;
-    else if (v->kind == VALUE_BIGINT && v->text.len <= 20 && v->text.data[0] != '-')
-        s->seed = strtoull(v->text.data, NULL, 10);
-    else
+    else if (v->kind != VALUE_BIGINT || !is_of_64_bits(v->text, &s->seed))
         return body_wrong_kind("seed", v, "a whole number of 64 bits", err);
     s->has_seed = true;
     return 0;

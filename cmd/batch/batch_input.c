@@ -1,7 +1,7 @@
 // Records are cut out of one buffer that starts at 256 KiB and doubles when a record does not fit. stdin is copied to
 // an unnamed file first, because the input is read several times: the survey alone makes two passes, one for the
-// fingerprint and one to count records. The end of a CSV record is searched byte by byte, as a newline outside
-// quotes; in all other formats memchr finds it.
+// fingerprint and one to count records. The end of a record of CSV or TSV is searched byte by byte: a newline, or a CR that
+// no newline follows, outside quotes. In all other formats memchr finds it.
 #include "cmd/batch/batch_input.h"
 
 #include <assert.h>
@@ -157,10 +157,40 @@ int batch_input_rewind(struct batch_input *in, struct error *err)
     in->offset = 0;
     in->n_records = in->n_lines = 0;
     in->ended = false;
+    in->read = (struct digest){0};
     return 0;
 }
 
 // --- reading ---
+
+static int changed(const struct batch_input *in, struct error *err)
+{
+    return fail(
+        err, E_IO,
+        "%s: was changed by somebody else while it was read; with the file as it was, the same command goes on, "
+        "else name another output",
+        in->path);
+}
+
+// Notes n bytes that were read, none at the end of the file, and compares them at the end with what was surveyed.
+static int note_read(struct batch_input *in, size_t n, struct error *err)
+{
+    digest_add(&in->read, in->buffer + in->to, n);
+    in->to += n;
+    in->ended = n == 0;
+    if (!in->ended || !in->is_surveyed)
+        return 0;
+    const struct digest_value now = digest_end(&in->read);
+    const bool is_same = now.a == in->digest.a && now.b == in->digest.b && in->read.n == in->n_bytes;
+    return is_same ? 0 : changed(in, err);
+}
+
+// The bytes that a read may take: none behind the end that was surveyed.
+static size_t room(const struct batch_input *in)
+{
+    const uint64_t rest = in->is_surveyed ? in->n_bytes - in->read.n : UINT64_MAX;
+    return (size_t)MIN((uint64_t)(in->cap - in->to), rest);
+}
 
 // Reads more bytes behind those in the buffer. Sets `ended` at the end of the file.
 static int fill(struct batch_input *in, struct error *err)
@@ -180,14 +210,12 @@ static int fill(struct batch_input *in, struct error *err)
     }
     ssize_t n;
     do
-        n = read(in->fd, in->buffer + in->to, in->cap - in->to);
+        n = read(in->fd, in->buffer + in->to, room(in));
     while (n < 0 && errno == EINTR);
     if (n < 0)
         return fail(err, E_IO, "%s: byte %llu: %s", in->path, (unsigned long long)(in->offset + in->to),
                     strerror(errno));
-    in->ended = n == 0;
-    in->to += (size_t)n;
-    return 0;
+    return note_read(in, (size_t)n, err);
 }
 
 // Where a place of a CSV record is. As in Python's csv, a quote has a meaning at the beginning of a field alone, and
@@ -223,17 +251,21 @@ static bool scan_end(const struct batch_input *in, struct scan *scan)
 {
     const char *data = in->buffer + in->from;
     size_t n = in->to - in->from;
-    if (in->format != FORMAT_CSV) {
+    if (in->format != FORMAT_CSV && in->format != FORMAT_TSV) {
         const char *end = memchr(data + scan->at, '\n', n - scan->at);
         scan->at = end ? (size_t)(end - data) : n;
         return end;
     }
     for (; scan->at < n; scan->at++) {
         const char c = data[scan->at];
+        const bool is_last = scan->at + 1 == n;
         bool is_text;
-        if (c == '\n' && scan->place != IN_QUOTES)
+        if (c == '\r' && scan->place != IN_QUOTES && is_last && !in->ended)
+            return false; // the next byte decides
+        if ((c == '\n' || (c == '\r' && (is_last || data[scan->at + 1] != '\n'))) && scan->place != IN_QUOTES)
             return true;
-        scan->place = csv_pass(scan->place, c, &is_text);
+        if (in->format == FORMAT_CSV)
+            scan->place = csv_pass(scan->place, c, &is_text);
         scan->n_lines += c == '\n';
     }
     return false;
@@ -255,7 +287,7 @@ static int pass_over(struct batch_input *in, struct scan *scan, struct error *er
             scan->n_lines++;
             return 0;
         }
-        take(in, in->to - in->from);
+        take(in, scan->at);
         scan->at = 0;
         if (in->ended)
             return 0;
@@ -321,6 +353,7 @@ int batch_input_survey(struct batch_input *in, struct batch_survey *out, struct 
 {
     struct digest digest = {0};
     *out = (struct batch_survey){0};
+    in->is_surveyed = false;
     if (batch_input_rewind(in, err))
         return -1;
     for (ssize_t n; (n = read(in->fd, in->buffer, in->cap)) != 0;) {
@@ -331,7 +364,9 @@ int batch_input_survey(struct batch_input *in, struct batch_survey *out, struct 
         digest_add(&digest, in->buffer, (size_t)n);
         out->n_bytes += (uint64_t)n;
     }
-    out->digest = digest_end(&digest);
+    out->digest = in->digest = digest_end(&digest);
+    in->n_bytes = out->n_bytes;
+    in->is_surveyed = true;
     if (batch_input_rewind(in, err))
         return -1;
     struct record record;

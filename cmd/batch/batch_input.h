@@ -33,6 +33,11 @@ struct batch_input {
     int64_t n_records, n_lines;
     bool ended;
     char beginning[256]; // the first bytes of a record that is too long
+    // What the survey has found; whoever changes the file meanwhile is found out by it.
+    bool is_surveyed;
+    uint64_t n_bytes;
+    struct digest_value digest;
+    struct digest read; // of all bytes that were read since the beginning
 };
 
 // Opens the input. `path` may be "-" for stdin, which is first copied to its end into an unnamed file in `folder`.
@@ -40,7 +45,8 @@ struct batch_input {
 int batch_input_open(struct batch_input *in, const char *path, const char *folder, enum batch_format format,
                      struct error *err);
 void batch_input_close(struct batch_input *in);
-// Reads the next record. Returns 1 for a record, 0 at the end, -1 for E_IO or E_MEMORY.
+// Reads the next record. Returns 1 for a record, 0 at the end, -1 for E_IO or E_MEMORY. After the survey, the end is where it
+// was then, and it is E_IO if the bytes before it are others.
 int batch_input_next(struct batch_input *in, struct record *record, struct error *err);
 int batch_input_rewind(struct batch_input *in, struct error *err);
 

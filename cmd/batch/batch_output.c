@@ -459,7 +459,9 @@ static int open_locked(struct batch_output *o, struct error *err)
 {
     for (;;) {
         struct stat ours, there;
-        o->out.fd = open(o->out.path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0644);
+        // a pipe that were read here, too, would take rows that nobody else reads
+        const bool is_pipe = !stat(o->out.path, &there) && S_ISFIFO(there.st_mode);
+        o->out.fd = open(o->out.path, (is_pipe ? O_WRONLY : O_RDWR) | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0644);
         if (o->out.fd < 0)
             return fail(err, E_IO, "%s: %s", o->out.path, strerror(errno));
         if (fstat(o->out.fd, &ours))

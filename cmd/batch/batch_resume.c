@@ -36,9 +36,9 @@ static int row_has_changed(const struct loading *l, int64_t number, struct error
 {
     return fail(
         err, E_IO,
-        "%s: row %lld is not as it was written, by its checksum; restore the file, or take the line of that row "
+        "%s: row %lld is not as it was written, or its checksum in %s is not; restore them, or take the line of that row "
         "out and it is computed again, or take all rows as they are with --force",
-        l->o->out.path, (long long)number);
+        l->o->out.path, (long long)number, l->o->journal.path);
 }
 
 // Compares a row with its checksum. Returns 1 if it is to be taken, and 0 if it belongs to the end of the output whose

@@ -51,6 +51,18 @@ static int check_tools(const struct value *tools, struct error *err)
     return value_count(tools) ? 0 : fail(err, E_USAGE, "tool_choice: there are no tools");
 }
 
+// What a template could leave out unseen: each tool is an object with a name, in its function or in itself.
+static int check_names(const struct value *tools, struct error *err)
+{
+    for (size_t i = 0; i < value_count(tools); i++) {
+        const struct value *tool = &tools->list->items[i], *function = function_of(tool);
+        const struct value *name = value_get(function ? function : tool, "name");
+        if (!value_is(name, VALUE_STRING) || !name->text.len)
+            return fail(err, E_USAGE, "tools[%zu]: an object with a function and its name is wanted", i);
+    }
+    return 0;
+}
+
 static const struct value *find_tool(const struct value *tools, struct str name)
 {
     for (size_t i = 0; i < value_count(tools); i++) {
@@ -258,7 +270,7 @@ int batch_tools_take(struct batch_row *row, const struct value *body, struct err
         body_take_bool(body, "parallel_tool_calls", &parallel, err))
         return -1;
     row->one_call = !parallel;
-    return choice ? take_choice(row, choice, err) : 0;
+    return choice && take_choice(row, choice, err) ? -1 : check_names(row->tools, err);
 }
 
 // --- reading an answer ---
