@@ -38,7 +38,7 @@ TESTS = {
     "kernels/cpu/scan.c": KERNELS,
     "kernels/cpu/ref.c": ["ref", "ref_attention"] + KERNELS,
     "kernels/cpu/ref_ops.c": ["ref", "ref_attention"] + KERNELS,
-    "kernels/cpu/exec.c": ["machines", "plan", "scan", "models", "session"],
+    "kernels/cpu/exec.c": ["machines", "plan", "scan", "models", "session", "interrupt"],
     "engine/text": ["tokenizer", "tokenizer_tokens", "tokenizer_golden", "tokenizer_hostile", "tokenizer_wpm",
                     "tokenizer_ugm", "tokenizer_plamo2", "tokenizer_rwkv", "tokenizer_faults", "unicode", "split"],
     "engine/sample": ["sampler", "sampler_stages", "dry", "speculate", "session"],

@@ -5,6 +5,7 @@
 
 #include <criterion/criterion.h>
 #include <dirent.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <time.h>
 
@@ -337,6 +338,19 @@ Test(gguf, tensors_lie_where_the_file_says)
         struct gguf *g = open_recipe(recipe, flags[i]);
         check_two_tensors(g, !(flags[i] & GGUF_METADATA_ONLY));
         gguf_close(g);
+    }
+}
+
+// A number that was closed may be another file's by the time the model is closed.
+Test(gguf, its_descriptor_is_closed_once)
+{
+    static const unsigned flags[] = {0, GGUF_NO_MMAP, GGUF_METADATA_ONLY};
+    for (size_t i = 0; i < COUNT_OF(flags); i++) {
+        struct gguf *g = open_recipe("header:3,1,0 tensor:a,0,0,1 align:32 f32:1", flags[i]);
+        const int other = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        gguf_close(g);
+        cr_expect_geq(fcntl(other, F_GETFD), 0, "flags %u", flags[i]);
+        close(other);
     }
 }
 
