@@ -468,6 +468,17 @@ Test(spm, bytes_may_be_spelled_as_themselves)
     tokenizer_free(t);
 }
 
+// What a piece before it has left behind does not complete a character.
+Test(spm, half_a_character_at_the_end_is_its_bytes)
+{
+    struct tokenizer *t =
+        vocab_from("model str llama\ntokens strs <unk> <s> </s> \\xE2\\x96\\x81 <0xE2> <0x82> \\xE2\\x82\\x81\n"
+                   "token_type i32s 2 3 3 1 6 6 1\nscores f32s 0 0 0 0 0 0 0\nadd_space_prefix bool 0");
+    expect_ids(t, "\xE2\x82\x81", 0, "6");
+    expect_ids(t, " </s>\xE2\x82", TOKENIZE_SPECIAL, "3 2 4 5");
+    tokenizer_free(t);
+}
+
 Test(spm, a_character_that_spells_a_control_token_is_unknown)
 {
     struct tokenizer *t = vocab_from("model str llama\ntokens strs <unk> <s> </s> a b\ntoken_type i32s 2 3 3 1 3\n"
