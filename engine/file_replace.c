@@ -169,27 +169,43 @@ int file_replace_output(struct file_replace *f, const char *path, struct error *
     return 0;
 }
 
-static int check_folder(const char *path, struct error *err)
+// Tries what is written as it is. Whether somebody reads a pipe shows when it is written.
+static int try_in_place(const char *path, struct error *err)
 {
-    struct file_replace f = {.path = realpath(path, NULL), .fd = -1};
-    if (!f.path && !(f.path = strdup(path)))
-        return fail(err, E_MEMORY, "no memory for a path");
-    char folder[FOLDER_MAX];
-    int status = folder_of(&f, folder) || access(folder, W_OK | X_OK) ? refuse(&f, "cannot be written", err) : 0;
-    free(f.path);
-    return status;
+    struct stat st;
+    const struct file_replace f = {.path = (char *)(uintptr_t)path};
+    const int descriptor = file_replace_descriptor(path), how = descriptor < 0 ? 0 : fcntl(descriptor, F_GETFL);
+    errno = how < 0 ? errno : EBADF;
+    if (descriptor >= 0)
+        return how < 0 || (how & O_ACCMODE) == O_RDONLY ? refuse(&f, "cannot be written", err) : 0;
+    if (stat(path, &st) || S_ISFIFO(st.st_mode))
+        return 0;
+    const int fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (fd < 0)
+        return refuse(&f, "cannot be written", err);
+    close(fd);
+    return 0;
+}
+
+static int try_beside(const char *path, struct error *err)
+{
+    struct file_replace f;
+    if (!*path)
+        return fail(err, E_USAGE, "an output without a name");
+    if (begin(&f, path, 0600, err))
+        return -1;
+    file_replace_abort(&f);
+    return 0;
 }
 
 int file_replace_check_output(const char *path, struct error *err)
 {
-    if (is_in_place(path))
-        return 0;
-    return check_target(path, err) ? -1 : check_folder(path, err);
+    return is_in_place(path) ? try_in_place(path, err) : try_beside(path, err);
 }
 
 int file_replace_check_beside(const char *path, struct error *err)
 {
-    return refuse_link(path, err) || check_target(path, err) ? -1 : check_folder(path, err);
+    return refuse_link(path, err) ? -1 : try_beside(path, err);
 }
 
 FILE *file_replace_stream(struct file_replace *f, struct error *err)

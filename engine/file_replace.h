@@ -40,8 +40,8 @@ int file_replace_beside(struct file_replace *f, const char *path, struct error *
 // they are, and the file has the owner and the permissions of the old one or, if there is none, those that programs usually
 // give.
 int file_replace_output(struct file_replace *f, const char *path, struct error *err);
-// Whether output or beside would succeed, as far as that can be told without creating anything. For what takes long before its
-// result is written.
+// Whether output or beside would succeed, for what takes long before its result is written: the temporary file is created and
+// removed again, a device is opened; whether somebody reads a pipe is not known before it is written.
 int file_replace_check_output(const char *path, struct error *err);
 int file_replace_check_beside(const char *path, struct error *err);
 // A buffered stream to write with instead of file_replace_write. end writes what it holds; end and abort close it.

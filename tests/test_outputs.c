@@ -275,6 +275,14 @@ Test(outputs, what_cannot_be_written_is_said_before_the_work)
         {"logits --ids ids -o dangling", 2, "dangling: is a link that leads nowhere"},
         {"logits --ids ids -o y --tap tok_embd=nosuch/x", 5, "nosuch/x: cannot be written"},
         {"tokenize -f in -o nosuch/x", 5, "nosuch/x: cannot be written"},
+        // names that are there no sooner than something is written to them
+        {"perplexity -f in --kl-base ''", 2, "an output without a name"},
+        {"imatrix -f in -o /sys/x", 5, "/sys/x: cannot be written"},
+        {"imatrix -f in -o $(printf %0252d 1)", 5, "quern: 000"},
+        {"bench -p 8 -n 0 -r 1 --plot /dev/fd/77", 5, "/dev/fd/77: cannot be written: Bad file descriptor"},
+        {"bench -p 8 -n 0 -r 1 --save ''", 2, "'': no name of a run"},
+        {"bench -p 8 -n 0 -r 1 --save ..", 2, "'..': no name of a run"},
+        {"bench -p 8 -n 0 -r 1 --save=-", 2, "'-': no name of a run"},
     };
     write_rows("in", 2);
     cr_assert_eq(shell("$Q tokenize -f in -o ids; mkfifo pipe; ln -s nowhere dangling; echo >state"), 0);

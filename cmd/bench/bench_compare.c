@@ -21,6 +21,9 @@ static int path_of(const char *name, bool make, char path[PATH_MAX], struct erro
     bool given = state && *state;
     if (strchr(name, '/'))
         return snprintf(path, PATH_MAX, "%s", name) < PATH_MAX ? 0 : fail(err, E_USAGE, "%s: too long a path", name);
+    if (!*name || *name == '-' || *name == '.')
+        return fail(err, E_USAGE, "'%s': no name of a run; give one that begins with a letter, or a path with a slash",
+                    name);
     if (!given && (!home || !*home))
         return fail(err, E_USAGE,
                     "neither $HOME nor $XDG_STATE_HOME says where runs are kept; give a path with a slash");
