@@ -490,7 +490,7 @@ static const struct row_case cases[] = {
     {FORMAT_JSONL, ROW_COMPLETION, "<{{ a }}> {{b}}", NULL, false, "{\"a\": \"x\", \"b\": [1, \"y\"]}",
      "completion row-3 (own) prompt=\"<x> [1, \\\"y\\\"]\""},
     {FORMAT_JSONL, ROW_COMPLETION, "{{a", NULL, false, "{\"a\": \"x\"}",
-     "completion row-3 (own) prompt=\"{{a\""},
+     "invalid_request: --template: {{ without }}"},
     {FORMAT_JSONL, ROW_COMPLETION, "a}} {{a}}", NULL, false, "{\"a\": \"x\"}",
      "completion row-3 (own) prompt=\"a}} x\""},
     {FORMAT_JSONL, ROW_COMPLETION, "{{a}}", NULL, false, "{\"a\": \"\"}",

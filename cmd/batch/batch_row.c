@@ -95,6 +95,8 @@ static int fill_template(const struct value *fields, struct str form, struct tex
         const char *open = memmem(form.data, form.len, "{{", 2), *end = form.data + form.len;
         const char *close = open ? memmem(open, (size_t)(end - open), "}}", 2) : NULL;
         text_append(out, (struct str){form.data, close ? (size_t)(open - form.data) : form.len});
+        if (open && !close)
+            return fail(err, E_USAGE, "--template: {{ without }}");
         if (!close)
             break;
         struct str name = {open + 2, (size_t)(close - open) - 2};
