@@ -2,6 +2,7 @@
 #include "engine/answer_rule.h"
 #include "engine/chat/dialogue.h"
 #include "models/synth_model.h"
+#include "tests/stopwatch.h"
 #include "tests/vocab_recipe.h"
 
 #include <criterion/criterion.h>
@@ -46,6 +47,8 @@ static void tear_down(void)
 }
 
 TestSuite(dialogue, .init = set_up, .fini = tear_down, .timeout = 60);
+
+static atomic_bool stop;
 
 struct seen {
     struct text parts[3];
@@ -238,6 +241,98 @@ Test(dialogue, a_shift_drops_the_oldest_turns_and_the_answer_goes_on)
     forget(&seen);
 }
 
+static void add(enum dialogue_role role, const char *what, int i)
+{
+    struct error err = {0};
+    char text[60];
+    snprintf(text, sizeof text, "%s %d%s", what, i, i % 7 ? "" : " with much more of it");
+    cr_assert_eq(dialogue_add(&dialogue, role, str_from(text), (struct str){0}, &err), 0);
+}
+
+static void add_turns(int n, bool begins_with_answer)
+{
+    if (begins_with_answer)
+        add(ROLE_ASSISTANT, "hello", 7);
+    for (int i = 1; i < n; i++) {
+        add(ROLE_USER, "question", i);
+        add(ROLE_ASSISTANT, "answer", 2 * i);
+    }
+    add(ROLE_USER, "and now", n);
+}
+
+// The tokens of the prompt of all messages but the oldest `n_dropped`.
+static size_t prompt_without(size_t n_dropped)
+{
+    struct error err = {0};
+    struct text plain = {0};
+    struct token_list tokens = {0};
+    struct dialogue rest = dialogue;
+    rest.messages += n_dropped;
+    rest.n -= n_dropped;
+    cr_assert_eq(dialogue_prompt(&rest, 0, &plain, &err), 0, "%s", err.text);
+    cr_assert_eq(
+        tokenizer_encode(model->tokenizer, (struct str){plain.data, plain.size}, TOKENIZE_SPECIAL, &tokens, &err), 0);
+    const size_t n = tokens.n;
+    text_free(&plain);
+    token_list_free(&tokens);
+    return n;
+}
+
+// How many messages go when turn after turn is dropped and the rest counted each time.
+static size_t dropped_one_by_one(size_t n_ctx)
+{
+    size_t n = 0;
+    const bool full = prompt_without(0) >= n_ctx;
+    while (full && n < dialogue.n - 1 && prompt_without(n) > n_ctx - n_ctx / 4)
+        do
+            n++;
+        while (dialogue.messages[n].role != ROLE_USER);
+    return n;
+}
+
+Test(dialogue, a_shift_drops_as_many_turns_as_one_by_one)
+{
+    size_t n_shifts = 0;
+    for (int n = 1; n < 40; n++) {
+        struct seen seen = {0};
+        struct dialogue_settings s = settings(&seen, 1);
+        struct dialogue_result r;
+        struct error err = {0};
+        s.shift = true;
+        dialogue_cut(&dialogue, 0);
+        add_turns(n, n % 2);
+        const size_t before = dialogue.n, wanted = dropped_one_by_one(256);
+        cr_assert_eq(dialogue_answer(&dialogue, &s, &r, &err), 0, "%s", err.text);
+        cr_expect_eq(seen.n_dropped, wanted, "%d turns: %zu and not %zu messages", n, seen.n_dropped, wanted);
+        cr_expect_eq(dialogue.n, before - wanted + 1);
+        n_shifts += wanted > 0;
+        forget(&seen);
+    }
+    cr_expect_gt(n_shifts, 10u);
+}
+
+// Rendering thousands of turns once for each that is dropped would take minutes.
+Test(dialogue, a_shift_of_a_long_dialogue_is_quick_and_can_be_stopped)
+{
+    struct seen seen = {0};
+    struct dialogue_settings s = settings(&seen, 1);
+    struct dialogue_result r;
+    struct error err = {0};
+    s.shift = true;
+    s.base.cancel = &stop;
+    add_turns(3000, false);
+    atomic_store(&stop, true);
+    cr_expect_eq(dialogue_answer(&dialogue, &s, &r, &err), -1);
+    cr_expect_eq(err.code, E_INTERRUPTED, "%s", err.text);
+    cr_expect_eq(dialogue.n, 5999u, "what was interrupted drops nothing");
+    atomic_store(&stop, false);
+    const double begun = seconds();
+    cr_assert_eq(dialogue_answer(&dialogue, &s, &r, &err), 0, "%s", err.text);
+    cr_expect_lt(seconds() - begun, 2 * patience());
+    cr_expect_gt(seen.n_dropped, 5900u);
+    forget(&seen);
+}
+
 // A shift in the middle of an answer: the turns before it go, and it goes on with what it has said.
 Test(dialogue, an_answer_goes_on_when_the_turns_before_it_went)
 {
@@ -263,8 +358,6 @@ Test(dialogue, an_answer_goes_on_when_the_turns_before_it_went)
     cr_expect_gt(r.n_generated, 200);
     forget(&seen);
 }
-
-static atomic_bool stop;
 
 static int stop_soon(void *arg, enum answer_part part, struct str text)
 {

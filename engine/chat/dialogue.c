@@ -88,22 +88,33 @@ size_t dialogue_last_question(const struct dialogue *d)
     return d->n;
 }
 
-// Drops the oldest question and everything up to the next one. Returns the number of messages dropped; 0 if there is
-// only one question.
-static size_t drop_oldest_turn(struct dialogue *d)
+// --- turns: a question and everything up to the next one; what stands before the first question belongs to its turn ---
+
+static size_t count_turns(const struct dialogue *d)
 {
-    size_t n = 1;
-    while (n < d->n && d->messages[n].role != ROLE_USER)
-        n++;
-    if (n >= d->n)
-        return 0;
+    size_t n = d->n > 0;
+    for (size_t i = 1; i < d->n; i++)
+        n += d->messages[i].role == ROLE_USER;
+    return n;
+}
+
+// The index of the message with which the last `kept` turns begin.
+static size_t turns_begin(const struct dialogue *d, size_t kept)
+{
+    size_t i = d->n;
+    while (kept && i)
+        kept -= d->messages[--i].role == ROLE_USER;
+    return i;
+}
+
+static void drop_oldest(struct dialogue *d, size_t n)
+{
     for (size_t i = 0; i < n; i++) {
         drop(&d->messages[i].content);
         drop(&d->messages[i].reasoning);
     }
     memmove(d->messages, d->messages + n, (d->n - n) * sizeof *d->messages);
     d->n -= n;
-    return n;
 }
 
 // --- the prompt ---
@@ -267,28 +278,69 @@ static int refuse_full(const struct reply *reply, size_t n, struct error *err)
                 n, n_ctx, (n / 1024 + 2) * 1024);
 }
 
-// Drops turns until the prompt and the answer so far leave a quarter of the context free.
+// A prompt that is made of the last turns of a dialogue.
+struct trial {
+    struct token_list *prompt;
+    struct text *plain;
+    size_t kept;  // how many turns the prompt has
+    size_t n;     // tokens of the prompt and of the answer so far
+    size_t whole; // the same with all turns
+    bool full;    // they leave too little of the context free
+};
+
+// Renders the last `kept` turns, unless the answer is cancelled.
+static int try_turns(const struct reply *reply, size_t kept, struct trial *t, struct error *err)
+{
+    const size_t n_ctx = (size_t)session_n_ctx(reply->d->session), from = turns_begin(reply->d, kept);
+    struct dialogue last = *reply->d;
+    if (reply->o->base.cancel && atomic_load(reply->o->base.cancel))
+        return fail(err, E_INTERRUPTED, "interrupted");
+    last.messages += from;
+    last.n -= from;
+    t->prompt->n = t->plain->size = 0;
+    if (render(&last, reply->o->thinking, t->prompt, t->plain, err))
+        return -1;
+    t->kept = kept;
+    t->n = t->prompt->n + reply->tokens.n;
+    t->whole = t->whole ? t->whole : t->n;
+    t->full = t->n >= n_ctx || (t->whole >= n_ctx && t->n > n_ctx - n_ctx / 4);
+    return 0;
+}
+
+// Finds the most turns that fit, below `most`, which do not; the last turn is kept in any case. Grows from the last turn
+// in doubling steps, then halves the rest: no rendering has many more turns than the context holds.
+static int find_turns(const struct reply *reply, size_t most, struct trial *t, struct error *err)
+{
+    size_t fit = 0, full = most;
+    bool doubling = true;
+    while (full - fit > 1) {
+        const size_t middle = fit + (full - fit) / 2, kept = doubling ? MIN(MAX(2 * fit, (size_t)1), middle) : middle;
+        if (try_turns(reply, kept, t, err))
+            return -1;
+        doubling = doubling && !t->full;
+        *(t->full ? &full : &fit) = kept;
+    }
+    fit = MAX(fit, (size_t)1);
+    return t->kept == fit ? 0 : try_turns(reply, fit, t, err);
+}
+
+// Drops the oldest turns until the prompt and the answer so far leave a quarter of the context free.
 static int make_prompt(struct reply *reply, struct token_list *prompt, struct text *plain, struct error *err)
 {
     struct dialogue *d = reply->d;
-    size_t n_ctx = (size_t)session_n_ctx(d->session), before = 0, n_dropped = 0;
-    for (;;) {
-        prompt->n = plain->size = 0;
-        if (render(d, reply->o->thinking, prompt, plain, err))
+    struct trial t = {.prompt = prompt, .plain = plain};
+    const size_t n_turns = count_turns(d);
+    if (try_turns(reply, n_turns, &t, err))
+        return -1;
+    if (t.full && reply->o->shift && n_turns > 1) {
+        if (find_turns(reply, n_turns, &t, err))
             return -1;
-        size_t n = prompt->n + reply->tokens.n;
-        before = before ? before : n;
-        bool full = n >= n_ctx || (before >= n_ctx && n > n_ctx - n_ctx / 4);
-        size_t dropped = full && reply->o->shift ? drop_oldest_turn(d) : 0;
-        n_dropped += dropped;
-        if (dropped)
-            continue;
-        if (n_dropped)
-            reply->o->shifted(reply->o->arg, n_dropped, (int)(before - n));
-        if (n >= n_ctx)
-            return refuse_full(reply, n, err);
-        break;
+        const size_t n = turns_begin(d, t.kept);
+        drop_oldest(d, n);
+        reply->o->shifted(reply->o->arg, n, (int)(t.whole - t.n));
     }
+    if (t.n >= (size_t)session_n_ctx(d->session))
+        return refuse_full(reply, t.n, err);
     for (size_t i = 0; i < reply->tokens.n; i++)
         if (token_list_push(prompt, reply->tokens.ids[i], err))
             return -1;
@@ -353,7 +405,9 @@ static int answer_runs(struct reply *reply, struct dialogue_result *r, struct er
     bool begun = false;
     do {
         status = make_prompt(reply, &prompt, &plain, err);
-        if (status && begun && err->code == E_USAGE) { // nothing is left to drop: the answer ends here
+        if (status && begun && (err->code == E_USAGE || err->code == E_INTERRUPTED)) {
+            // nothing is left to drop, or the search for it was interrupted: the answer ends here
+            r->reason = err->code == E_INTERRUPTED ? STOP_INTERRUPTED : r->reason;
             status = 0;
             break;
         }

@@ -45,8 +45,9 @@ size_t dialogue_last_question(const struct dialogue *d);
 struct dialogue_settings {
     // sampling, stop conditions, the rule for the answer, and `cancel`; the dialogue sets the other members
     struct generate_options base;
-    int thinking;         // as in chat_request: 0 (the template's default), 1, -1
-    bool shift;           // if the context is full, drop the oldest turns and continue the answer
+    int thinking; // as in chat_request: 0 (the template's default), 1, -1
+    // if the context is full, drop the oldest turns and continue the answer; few renderings find how many
+    bool shift;
     answer_emit_fn *emit; // receives the answer, part by part
     // Called after the oldest n messages, n_tokens in all, were dropped.
     void (*shifted)(void *arg, size_t n, int n_tokens);
