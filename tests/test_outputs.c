@@ -222,9 +222,42 @@ Test(outputs, the_lock_of_a_killed_program_is_void)
             "[ -e s.json.lock ] || exit 10; $Q chat --session ./s.json -n 2 <in >said"),
         0);
     expect_says("s.json", "hello");
-    cr_assert_eq(shell("[ ! -e s.json.lock ] && echo mine >s.json.lock && $Q chat --session ./s.json -n 2 <in >said"),
-                 0);
-    expect_says("s.json.lock", "mine");
+    cr_assert_eq(access("s.json.lock", F_OK), -1, "the lock remains");
+}
+
+// What has the name of a lock and is none is not opened, which a pipe would make endless, and not removed.
+Test(outputs, what_is_no_lock_is_neither_opened_nor_removed)
+{
+    static const char *const others[] = {
+        "echo mine >s.json.lock",         "mkfifo s.json.lock",           "mkdir s.json.lock",
+        ": >empty; ln empty s.json.lock", "ln -sf /dev/null s.json.lock", ": >empty; ln -s empty s.json.lock"};
+    write_text("in", "hello\n/save ./s.json\n");
+    for (size_t i = 0; i < COUNT_OF(others); i++) {
+        cr_assert_eq(shell("rm -rf s.json.lock empty; %s; ls -ldi s.json.lock >before", others[i]), 0);
+        cr_expect_eq(shell("timeout 20 $Q chat --session ./s.json -n 2 <in >said"), 2, "%s", others[i]);
+        expect_says("err", "s.json.lock: is there already and is no lock of a session; move it away");
+        cr_expect_eq(shell("timeout 20 $Q chat -n 2 <in >said"), 1, "%s", others[i]);
+        expect_says("err", "s.json.lock: is there already and is no lock of a session; move it away");
+        cr_expect_eq(shell("ls -ldi s.json.lock | cmp - before"), 0, "%s", others[i]);
+        cr_expect_neq(access("s.json", F_OK), 0);
+    }
+    cr_assert_eq(shell("rm -rf s.json.lock; : >s.json.lock; $Q chat --session ./s.json -n 2 <in >said"), 0);
+    cr_expect_neq(access("s.json.lock", F_OK), 0, "an empty file is a lock that was left");
+}
+
+// A lock that has got another name or another content meanwhile is not removed.
+Test(outputs, a_lock_that_became_something_else_stays)
+{
+    static const char *const changes[] = {"ln s.json.lock other", "echo mine >s.json.lock",
+                                          "mv s.json.lock away; echo mine >s.json.lock"};
+    for (size_t i = 0; i < COUNT_OF(changes); i++) {
+        cr_assert_eq(shell("rm -f s.json.lock other away talk; mkfifo talk; "
+                           "$Q chat --session ./s.json -n 2 <talk >said 2>log & first=$!; exec 3>talk; "
+                           "for i in $(seq 400); do [ -e s.json.lock ] && break; sleep 0.05; done; "
+                           "%s; exec 3>&-; wait $first || exit 10; [ -e s.json.lock ]",
+                           changes[i]),
+                     0, "%s", changes[i]);
+    }
 }
 
 // The cache of a session has a name that is made from the session's, and something else may have it.

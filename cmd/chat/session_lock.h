@@ -14,7 +14,7 @@ struct session_lock {
 };
 
 // Locks the session of this path. `own` is a lock of this program (NULL: none): if it is that of the same session, nothing
-// more is locked. E_USAGE if another program has it, E_IO.
+// more is locked. E_USAGE if another program has it, or if something else has the name of the lock; E_IO.
 int session_lock_take(struct session_lock *lock, const char *session, const struct session_lock *own,
                       struct error *err);
 void session_lock_release(struct session_lock *lock); // fine if nothing is held
