@@ -127,3 +127,86 @@ Test(chat_session, a_damaged_cache_is_told_and_computed_anew)
     expect_says("err", "warning: ./s.json.kv: ");
     expect_says("err", "; the dialogue is computed anew");
 }
+
+static unsigned mode_of(const char *path)
+{
+    struct stat st;
+    cr_assert_eq(stat(path, &st), 0, "%s is not there", path);
+    return st.st_mode & 07777;
+}
+
+// A dialogue is private until its owner says otherwise; then it stays as the owner wants it.
+Test(chat_session, a_session_keeps_its_permissions_and_a_new_one_is_for_its_owner)
+{
+    static const unsigned modes[] = {0664, 0640, 0600};
+    cr_assert_eq(shell("umask 0; echo hello | $Q chat -n 1 --session ./s.json >said"), 0);
+    cr_expect_eq(mode_of("s.json"), 0600u, "%o", mode_of("s.json"));
+    cr_assert_eq(symlink("s.json", "soft.json"), 0);
+    for (size_t i = 0; i < COUNT_OF(modes); i++)
+        for (int linked = 0; linked < 2; linked++) {
+            cr_assert_eq(chmod("s.json", (mode_t)modes[i]), 0);
+            cr_assert_eq(shell("umask 077; echo hello | $Q chat -n 1 --session ./%s.json >said", linked ? "soft" : "s"),
+                         0);
+            cr_expect_eq(mode_of("s.json"), modes[i], "%o and not %o", mode_of("s.json"), modes[i]);
+        }
+    cr_assert_eq(chmod("s.json", 0664), 0);
+    cr_assert_eq(shell("printf '/save ./s.json\n/save ./soft.json\n' | $Q chat >said"), 0);
+    cr_expect_eq(mode_of("s.json"), 0664u);
+    cr_expect_eq(shell("[ -h soft.json ]"), 0);
+}
+
+// Says a line, lets `between` happen, and says another one.
+static int chat_around(const char *between)
+{
+    return shell(
+        "mkfifo talk; $Q chat --session ./s.json -n 1 --temp 0 <talk >said 2>log & first=$!; exec 3>talk; "
+        "echo first >&3; for i in $(seq 1200); do grep -q first s.json && [ -s said ] && break; sleep 0.05; done; "
+        "sleep 0.1; %s; echo second >&3; echo '/save ./elsewhere.json' >&3; exec 3>&-; wait $first",
+        between);
+}
+
+// Lets something happen when the chat has said this of its session, and then says a line.
+static int chat_after(const char *what, const char *said)
+{
+    return shell("mkfifo talk; $Q chat --session ./s.json -n 1 -v <talk >said 2>log & first=$!; exec 3>talk; "
+                 "for i in $(seq 1200); do grep -q '%s' log && break; sleep 0.05; done; "
+                 "%s; echo second >&3; exec 3>&-; wait $first",
+                 said, what);
+}
+
+Test(chat_session, what_somebody_else_writes_into_it_is_not_replaced)
+{
+    static const char *const changes[] = {
+        "echo ' ' >>s.json",
+        "cp s.json new; mv new s.json",
+        "sed -i s/first/other/ s.json",
+        "touch -d '2001-02-03' s.json",
+    };
+    for (size_t i = 0; i < COUNT_OF(changes); i++) {
+        char command[200];
+        snprintf(command, sizeof command, "%s; cp s.json before", changes[i]);
+        cr_assert_eq(shell("rm -f talk s.json elsewhere.json"), 0);
+        cr_expect_eq(chat_around(command), 5, "%s: %s", changes[i], read_text("log"));
+        expect_says("log",
+                    "warning: the session is not kept: ./s.json: was changed by somebody else since this chat had "
+                    "read or written it, and is not replaced; /save NAME keeps this dialogue elsewhere");
+        cr_expect(same_files("s.json", "before"), "%s", changes[i]);
+        expect_says("elsewhere.json", "second");
+    }
+    // one that was there at the beginning, and one that was not
+    cr_assert_eq(shell("rm talk"), 0);
+    cr_expect_eq(chat_after("echo ' ' >>s.json", "messages from ./s.json go on"), 5, "%s", read_text("log"));
+    cr_assert_eq(shell("rm talk s.json"), 0);
+    cr_expect_eq(chat_after("echo mine >s.json", "a new dialogue"), 5, "%s", read_text("log"));
+    expect_says("log", "./s.json: was made by somebody else since this chat began");
+    expect_says("s.json", "mine");
+}
+
+Test(chat_session, one_that_has_vanished_is_written_again)
+{
+    cr_expect_eq(chat_around("rm s.json"), 0, "%s", read_text("log"));
+    expect_says("s.json", "first");
+    expect_says("s.json", "second");
+    cr_assert_eq(shell("rm talk elsewhere.json"), 0);
+    cr_expect_eq(chat_around("echo /load ./s.json >&3"), 0, "%s", read_text("log"));
+}

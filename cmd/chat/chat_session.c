@@ -118,15 +118,65 @@ static int print_session(const struct chat *c, struct text *out, struct error *e
     return !status && out->failed ? fail(err, E_MEMORY, "no memory for the session") : status;
 }
 
-static int write_file(const char *path, const struct text *text, struct error *err)
+// Whether this is the file of --session, under whatever name.
+static bool is_of_chat(const struct chat *c, const char *path)
+{
+    struct stat own, named;
+    return c->session_path && (!strcmp(path, c->session_path) ||
+                               (!stat(c->session_path, &own) && !stat(path, &named) && file_is_same(&own, &named)));
+}
+
+static bool is_unchanged(const struct stat *a, const struct stat *b)
+{
+    return file_is_same(a, b) && a->st_size == b->st_size && a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
+           a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+}
+
+// Refuses to replace the file of --session if it is not as this chat has read or written it. One that has vanished is
+// written again.
+static int check_unchanged(const struct chat *c, const char *path, struct error *err)
+{
+    struct stat now;
+    if (!is_of_chat(c, path) || stat(path, &now) || (c->was_kept && is_unchanged(&c->kept, &now)))
+        return 0;
+    return fail(err, E_USAGE,
+                "%s: was %s by somebody else since this chat %s, and is not replaced; /save NAME keeps this dialogue "
+                "elsewhere",
+                path, c->was_kept ? "changed" : "made", c->was_kept ? "had read or written it" : "began");
+}
+
+// A file that is there keeps its permissions and, where that is allowed, its owner; a new one is for its owner alone.
+static void keep_permissions(const struct file_replace *f, const struct stat *old)
+{
+    const bool given = !fchown(f->fd, old->st_uid, old->st_gid); // only root may give a file to another owner
+    (void)given;
+    fchmod(f->fd, old->st_mode & 0777);
+}
+
+static int write_file(struct chat *c, const char *path, const struct text *text, struct error *err)
 {
     struct file_replace f;
+    struct stat old, written, named;
+    const bool is_there = !stat(path, &old), is_own = is_of_chat(c, path);
     if (file_replace_begin(&f, path, err))
         return -1;
-    if (!file_replace_write(&f, text->data, text->size, err))
-        return file_replace_end(&f, err);
-    file_replace_abort(&f);
-    return -1;
+    if (is_there)
+        keep_permissions(&f, &old);
+    if (file_replace_write(&f, text->data, text->size, err)) {
+        file_replace_abort(&f);
+        return -1;
+    }
+    const bool known = !fstat(f.fd, &written);
+    if (file_replace_end(&f, err))
+        return -1;
+    const bool found = !stat(path, &named);
+    if (!is_own || (!known && !found))
+        return 0;
+    // some file systems set the time only now; another file or size is already somebody else's
+    const bool settled = found && (!known || (file_is_same(&written, &named) && written.st_size == named.st_size));
+    c->kept = settled ? named : written;
+    c->was_kept = true;
+    return 0;
 }
 
 int chat_session_try(const char *path, struct error *err)
@@ -199,7 +249,8 @@ int chat_session_save(struct chat *c, const char *path, struct error *err)
     struct session_lock lock;
     if (check_own(c, path, err) || session_lock_take(&lock, path, &c->lock, err))
         return -1;
-    int status = print_session(c, &text, err) ? -1 : write_file(path, &text, err);
+    int status =
+        check_unchanged(c, path, err) || print_session(c, &text, err) || write_file(c, path, &text, err) ? -1 : 0;
     text_free(&text);
     if (!status && c->o->cache)
         save_cache(c, path);
@@ -359,7 +410,8 @@ int chat_session_load(struct chat *c, const char *path, struct error *err)
     struct stat there;
     char *data;
     size_t size;
-    if (!stat(path, &there) && (!S_ISREG(there.st_mode) || there.st_size > FILE_MAX))
+    const bool found = !stat(path, &there); // before it is read, so that no later change is missed
+    if (found && (!S_ISREG(there.st_mode) || there.st_size > FILE_MAX))
         return fail(err, E_USAGE, "%s: not a session of quern: no regular file of less than %d MiB", path,
                     FILE_MAX >> 20);
     if (input_read_regular(path, INPUT_SESSION, &data, &size, err))
@@ -368,6 +420,10 @@ int chat_session_load(struct chat *c, const char *path, struct error *err)
     free(data);
     if (status)
         return fail_prefix(err, path);
+    if (found && is_of_chat(c, path)) {
+        c->kept = there;
+        c->was_kept = true;
+    }
     load_cache(c, path);
     return 0;
 }

@@ -14,6 +14,8 @@
 #include "cmd/terminal/wrap.h"
 #include "engine/chat/dialogue.h"
 
+#include <sys/stat.h>
+
 // Displays an answer: on a terminal with its reasoning dimmed, elsewhere the content only.
 struct chat_view {
     bool terminal; // stdout is a terminal
@@ -32,7 +34,9 @@ struct chat {
     struct chat_template *chat;
     char *session_path;       // of --session; NULL: none
     struct session_lock lock; // of that session
-    bool plain;               // the model has no chat template
+    struct stat kept;         // its file as this chat has read or last written it, once was_kept is set
+    bool was_kept;
+    bool plain; // the model has no chat template
     struct dialogue dialogue;
     struct sampling sampling;
     struct speculation ahead;
@@ -85,7 +89,7 @@ void chat_view_end(struct chat_view *v);
 // others are kept in the user's state folder. The caller frees it. NULL: E_MEMORY; E_IO if there is no home folder.
 char *chat_session_path(const char *name, struct error *err);
 // Saves the dialogue, and with --cache its KV cache beside it. The file is replaced as a whole. E_IO;
-// E_USAGE if another program has that session.
+// E_USAGE if another program has that session, or somebody else has changed the file of --session meanwhile.
 int chat_session_save(struct chat *c, const char *path, struct error *err);
 // Whether a file of this name can be made, which is tried. E_IO; E_USAGE if something there is no regular file.
 int chat_session_try(const char *path, struct error *err);
