@@ -16,12 +16,18 @@
 
 bool pty_open(struct pty *t, const char *term, int cols, int rows, const char *const *argv)
 {
+    return pty_open_typed(t, term, cols, rows, argv, "");
+}
+
+bool pty_open_typed(struct pty *t, const char *term, int cols, int rows, const char *const *argv, const char *keys)
+{
     struct winsize size = {.ws_col = (unsigned short)cols, .ws_row = (unsigned short)rows};
     memset(t, 0, sizeof *t);
     screen_start(&t->screen, cols, rows);
     if (openpty(&t->terminal, &t->line, NULL, NULL, &size))
         return false;
     tcgetattr(t->line, &t->found);
+    pty_type(t, keys);
     t->pid = fork();
     if (t->pid == 0) {
         close(t->terminal);

@@ -24,6 +24,8 @@ struct pty {
 // Runs argv (ended by NULL) with the given TERM and otherwise the caller's environment. Returns false if the system
 // provides no pseudo-terminals.
 bool pty_open(struct pty *t, const char *term, int cols, int rows, const char *const *argv);
+// The same, after these keys were typed: before the program begins, in the modes that it will find.
+bool pty_open_typed(struct pty *t, const char *term, int cols, int rows, const char *const *argv, const char *keys);
 // Types keys, and reads the program's output meanwhile.
 void pty_type(struct pty *t, const char *keys);
 void pty_type_bytes(struct pty *t, const char *keys, size_t n);

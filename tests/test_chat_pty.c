@@ -60,14 +60,19 @@ static const char *program(void)
 }
 
 // "quern chat" with more arguments, a NULL at their end.
-static void chat_on(const char *term, int cols, int rows, const char *const *more)
+static void chat_typed(const char *term, int cols, int rows, const char *const *more, const char *keys)
 {
     const char *argv[ARGS_MAX] = {program(), "chat", "-m", model, "-t", "1", "--temp", "0"};
     int n = 8;
     for (; more && *more; more++)
         argv[n++] = *more;
-    if (!pty_open(tty, term, cols, rows, argv))
+    if (!pty_open_typed(tty, term, cols, rows, argv, keys))
         cr_skip("this system lends no terminals");
+}
+
+static void chat_on(const char *term, int cols, int rows, const char *const *more)
+{
+    chat_typed(term, cols, rows, more, "");
 }
 
 static void chat(const char *const *more)
@@ -204,6 +209,43 @@ Test(chat_pty, a_paste_of_10000_lines_is_taken_whole)
     free(saved);
     free(paste);
     free(json);
+    say_bye();
+}
+
+// The program sees a pause when it waits; a test that waits longer than it does is on the safe side, but for a machine that
+// does not let the program run.
+Test(chat_pty, ctrl_c_after_a_pause_ends_a_paste_that_has_no_end)
+{
+    chat(SHORT);
+    pty_type(tty, "\033[200~abc\003d"); // what is pasted has no keys
+    pty_watch(tty, 1500);
+    pty_type(tty, "e\003f\003"); // nor has what does not begin with Ctrl-C
+    pty_watch(tty, 1500);
+    cr_expect_eq(tty->screen.n_pastes, tty->n_prompts, "the paste has ended too early");
+    pty_type(tty, "\003");
+    cr_assert(pty_wait_prompt(tty), "deaf:\n%s", screen_text(&tty->screen));
+    pty_type(tty, "heard");
+    expect_text("> heard");
+    say_and_wait("");
+    say_bye();
+}
+
+// A terminal as it is found makes Enter a newline, which in the editor is Ctrl-J.
+Test(chat_pty, lines_typed_before_it_begins_are_lines)
+{
+    chat_typed("xterm-256color", 80, 24, SHORT, "one\rtwo\rth");
+    expect_text("> th");
+    pty_type(tty, "ree\nfour"); // and now Ctrl-J is what it was
+    expect_text("> three");
+    tty->n_prompts = tty->screen.n_pastes; // none of them was empty
+    say_and_wait("");
+    say_and_wait("/save typed");
+    char *saved = read_file(in_folder("quern/sessions/typed.json"));
+    static const char *const parts[] = {"\"content\": \"one\"", "\"content\": \"two\"",
+                                        "\"content\": \"three\\nfour\""};
+    for (size_t i = 0; i < COUNT_OF(parts); i++)
+        cr_expect(strstr(saved, parts[i]), "no %s in %s", parts[i], saved);
+    free(saved);
     say_bye();
 }
 

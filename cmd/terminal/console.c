@@ -1,6 +1,7 @@
 // With the editor, one poll waits for bytes on stdin and for the wake descriptor, which signals make readable. The
 // wait ends after 50 ms while an ESC may be the beginning of a key. The line is drawn only when no more bytes are
-// waiting, so that a paste is drawn once. Without the editor, input is split at newlines.
+// waiting, so that a paste is drawn once. A paste whose end does not come would take all that is typed from then on: Ctrl-C
+// ends it if it is the first byte after a pause, which no byte of what is pasted can be as long as the paste flows. Without the editor, input is split at newlines.
 #include "cmd/terminal/console.h"
 #include "cmd/input.h"
 #include "cmd/terminal/terminal.h"
@@ -10,7 +11,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { ESCAPE_MS = 50, READ_SIZE = 1 << 16 };
+enum { ESCAPE_MS = 50, PASTE_PAUSE_MS = 500, READ_SIZE = 1 << 16 };
 
 static void open_history(struct console *c)
 {
@@ -96,6 +97,7 @@ static void begin_editing(struct console *c, const char *prompt)
 {
     int cols, rows;
     terminal_set_mode(MODE_EDITING);
+    c->typed_before += terminal_typed_before();
     terminal_size(c->out, &cols, &rows);
     line_view_begin(&c->view, cols, rows, prompt);
     text_append(&c->view.out, STR_LIT("\033[?2004h"));
@@ -131,9 +133,12 @@ static void suspend(struct console *c, const char *prompt)
 static bool wait_for_key(struct console *c, enum line_event *event)
 {
     struct pollfd fds[] = {{STDIN_FILENO, POLLIN, 0}, {terminal_wake_fd(), POLLIN, 0}};
-    int n = poll(fds, 2, keys_is_waiting(&c->editor.keys) ? ESCAPE_MS : -1);
-    if (n == 0)
+    const struct keys *keys = &c->editor.keys;
+    int n = poll(fds, 2, keys_is_waiting(keys) ? ESCAPE_MS : keys->pasting && !c->paused ? PASTE_PAUSE_MS : -1);
+    if (n == 0) {
+        c->paused = keys->pasting;
         line_editor_flush(&c->editor, event);
+    }
     if (n > 0 && fds[1].revents)
         terminal_wake_clear();
     if (atomic_load(&terminal_resized))
@@ -148,6 +153,24 @@ static bool more_is_there(const struct console *c)
 {
     struct pollfd fd = {STDIN_FILENO, POLLIN, 0};
     return c->editor.keys.pasting || poll(&fd, 1, 0) > 0;
+}
+
+// Reads bytes for the editor: those typed before its mode was set have a newline for Enter, and the first one after a pause
+// may be the Ctrl-C that ends a paste.
+static ssize_t read_keys(struct console *c, struct error *err)
+{
+    const ssize_t n = read_more(c, err);
+    if (n <= 0)
+        return n;
+    char *bytes = c->input.data + c->input.size - n;
+    const size_t before = MIN(c->typed_before, (size_t)n);
+    for (size_t i = 0; i < before; i++)
+        bytes[i] = bytes[i] == '\n' ? '\r' : bytes[i];
+    c->typed_before -= before;
+    if (c->paused && bytes[0] == KEY_CTRL('c'))
+        line_editor_end_paste(&c->editor);
+    c->paused = false;
+    return n;
 }
 
 // Feeds the bytes that were read to the editor until an event comes.
@@ -174,7 +197,7 @@ static int next_event(struct console *c, enum line_event *event, struct error *e
         drawn = true;
         *err = (struct error){0};
         if (wait_for_key(c, event)) {
-            ssize_t n = read_more(c, err);
+            ssize_t n = read_keys(c, err);
             if (n < 0 && err->code)
                 return -1;
             if (n == 0)

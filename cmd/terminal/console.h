@@ -26,6 +26,8 @@ struct console {
     struct history history;
     struct text input; // bytes that were read and not used yet
     size_t used;
+    size_t typed_before; // so many of the next bytes were typed before the editor had set its mode
+    bool paused;         // within a paste, nothing has come for a while
 };
 
 // Opens the console. `complete` may be NULL. If the history cannot be read or saved, this is noted, and the history

@@ -269,6 +269,15 @@ bool keys_is_waiting(const struct keys *k)
     return k->n_held && !k->pasting;
 }
 
+void keys_end_paste(struct keys *k, key_fn *emit, void *arg)
+{
+    if (!k->pasting)
+        return;
+    k->pasting = false;
+    k->n_held = 0; // a part of the mark, or of a character
+    send(k, KEY_PASTE_END, emit, arg);
+}
+
 void keys_flush(struct keys *k, key_fn *emit, void *arg)
 {
     if (!keys_is_waiting(k))

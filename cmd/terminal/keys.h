@@ -53,6 +53,8 @@ size_t keys_push(struct keys *k, struct str bytes, key_fn *emit, void *arg);
 // Call when no bytes have followed for a moment: an incomplete sequence is then taken for the keys that it consists
 // of. A paste that has not ended goes on.
 void keys_flush(struct keys *k, key_fn *emit, void *arg);
+// Ends a paste whose mark of the end does not come, as if it had come.
+void keys_end_paste(struct keys *k, key_fn *emit, void *arg);
 // Whether keys_flush would have an effect.
 bool keys_is_waiting(const struct keys *k);
 

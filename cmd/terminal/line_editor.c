@@ -591,6 +591,12 @@ void line_editor_flush(struct line_editor *e, enum line_event *event)
     *event = e->event;
 }
 
+void line_editor_end_paste(struct line_editor *e)
+{
+    e->event = LINE_MORE;
+    keys_end_paste(&e->keys, take_key, e);
+}
+
 struct line_look line_editor_look(struct line_editor *e)
 {
     if (e->searching) {

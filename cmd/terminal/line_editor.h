@@ -72,6 +72,9 @@ size_t line_editor_push(struct line_editor *e, struct str bytes, enum line_event
 // Call when nothing has followed an ESC for a moment.
 void line_editor_flush(struct line_editor *e, enum line_event *event);
 
+// Ends a paste that has not ended.
+void line_editor_end_paste(struct line_editor *e);
+
 // What to display; valid until the next key.
 struct line_look {
     struct str text;

@@ -26,6 +26,7 @@ static int wake_pipe[2] = {-1, -1};
 static atomic_bool saved;
 static atomic_int mode_now = MODE_COOKED;
 static struct termios modes[3];
+static atomic_int n_typed_before; // bytes that waited on stdin when the original modes were left
 
 // --- signals ---
 
@@ -242,8 +243,20 @@ void terminal_set_mode(enum terminal_mode mode)
     if (!terminal_is_tty(STDIN_FILENO) || !save_modes())
         return;
     // TCSADRAIN keeps what has been typed ahead
-    if (!tcsetattr(STDIN_FILENO, TCSADRAIN, &modes[mode]))
-        atomic_store(&mode_now, (int)mode);
+    if (tcsetattr(STDIN_FILENO, TCSADRAIN, &modes[mode]))
+        return;
+    int n = 0;
+    if (atomic_exchange(&mode_now, (int)mode) == MODE_COOKED && mode != MODE_COOKED &&
+        !ioctl(STDIN_FILENO, FIONREAD, &n))
+        atomic_store(&n_typed_before, n);
+}
+
+size_t terminal_typed_before(void)
+{
+    int waiting = 0;
+    const int before =
+        atomic_exchange(&n_typed_before, 0); // fewer are left where a signal of the terminal has dropped them
+    return before && !ioctl(STDIN_FILENO, FIONREAD, &waiting) ? (size_t)MIN(before, waiting) : 0;
 }
 
 void terminal_suspend(void)
