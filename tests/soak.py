@@ -99,6 +99,7 @@ def main():
     parser.add_argument("--seconds", type=int, default=7200)
     parser.add_argument("--threads", type=int, default=1)
     a = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background has it ignored, which is inherited
     stop, t = threading.Event(), str(a.threads)
     with tempfile.TemporaryDirectory() as folder:
         rows, out = os.path.join(folder, "rows.jsonl"), os.path.join(folder, "out.jsonl")

@@ -8,17 +8,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-// Opens the rig. A shell that runs the tests in the background makes its children ignore some signals; quern obeys that, and
-// these tests do not want it.
-static void begin(void)
-{
-    static const int signals[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
-    for (size_t i = 0; i < COUNT_OF(signals); i++)
-        signal(signals[i], SIG_DFL);
-    rig_open();
-}
-
-TestSuite(endings, .init = begin, .fini = rig_close, .timeout = 240);
+TestSuite(endings, .init = rig_open, .fini = rig_close, .timeout = 240);
 
 // What is run. Its output "out" holds "old" before; it is under way once its temporary file is there, or bytes on stdout.
 struct job {
@@ -234,4 +224,26 @@ Test(endings, a_session_that_is_not_kept_ends_with_5)
     expect_says("err", "the session is not kept");
     cr_expect(!is_there("*.tmp") && !is_there("s.json"));
     cr_expect_eq(shell("$Q chat -n 3 --session ./s.json <long >said && [ -s s.json ]"), 0);
+}
+
+// What a shell lets run in the background goes on when Ctrl-C ends what runs in front.
+Test(endings, signals_that_are_ignored_at_the_start_stay_ignored)
+{
+    static const char *const kills[] = {"kill -INT $p; kill -INT $p", "kill -TERM $p; kill -TERM $p",
+                                        "kill -HUP $p; kill -HUP $p"};
+    for (size_t i = 0; i < COUNT_OF(kills); i++) {
+        cr_expect_eq(
+            shell("rm -f talk log; mkfifo talk; (trap '' INT TERM HUP; exec $Q chat -n 2 --session ./s.json -v) "
+                  "<talk >said 2>log & p=$!; exec 3>talk; "
+                  "for i in $(seq 1200); do grep -q s.json log && break; sleep 0.05; done; "
+                  "%s; echo hello >&3; exec 3>&-; wait $p",
+                  kills[i]),
+            0, "%s: %s", kills[i], read_text("log"));
+        cr_expect_eq(shell("[ -s said ]"), 0, "%s", kills[i]);
+    }
+    write_rows("rows", 30);
+    cr_expect_eq(shell("(trap '' INT; exec $Q batch rows -o out -n 3) & p=$!; "
+                       "for i in $(seq 1200); do ls out* >/dev/null 2>&1 && break; sleep 0.05; done; "
+                       "kill -INT $p; kill -INT $p; wait $p; [ $? != 130 ] && [ -e out ] && [ ! -e out.journal ]"),
+                 0, "%s", read_text("err"));
 }

@@ -25,9 +25,10 @@ enum terminal_phase {
 // Occupies closed standard descriptors, and installs the handlers of signals. Those that end the process by default remove the temporary files (gguf/temporary.h)
 // and restore the terminal first. A bus error in a mapped file (gguf/mapped.h), in whatever thread, means that the file was
 // truncated while it was in use, and ends the process with status 5; any other one is raised again. SIGPIPE and SIGXFSZ are
-// ignored, so that a closed pipe and a limit of file sizes are errors of writing. SIGHUP stays ignored if it was (nohup).
+// ignored, so that a closed pipe and a limit of file sizes are errors of writing. SIGINT, SIGTERM and SIGHUP stay ignored if
+// they were, as nohup and a shell's & have it.
 void terminal_start(void);
-// Makes SIGINT, SIGTERM and, unless it is ignored, SIGHUP call this handler.
+// Makes SIGINT, SIGTERM and SIGHUP, those that are not ignored, call this handler.
 void terminal_on_interrupt(void (*handler)(int number));
 // Ends the process as a second Ctrl-C does, with this status. May be called from a signal handler.
 _Noreturn void terminal_end(int status);
