@@ -1,11 +1,13 @@
 // Tests that quern ends well whatever ends it: a model file that is cut while it is used, signals, a limit of file sizes.
 // The exit status is the promised one, the message says what happened, no temporary file is left, and what was there before
-// is whole.
+// is whole. And that streams which do not wait end nothing.
 #include "tests/batch_rig.h"
 
+#include <fcntl.h>
 #include <glob.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <time.h>
 
 TestSuite(endings, .init = rig_open, .fini = rig_close, .timeout = 240);
@@ -246,4 +248,62 @@ Test(endings, signals_that_are_ignored_at_the_start_stay_ignored)
                        "for i in $(seq 1200); do ls out* >/dev/null 2>&1 && break; sleep 0.05; done; "
                        "kill -INT $p; kill -INT $p; wait $p; [ $? != 130 ] && [ -e out ] && [ ! -e out.journal ]"),
                  0, "%s", read_text("err"));
+}
+
+static void wait_not(int fd)
+{
+    cr_assert_eq(fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK), 0);
+}
+
+// Opens two streams, which cannot be opened anew if they are sockets. in[1] and out[0] are the test's ends.
+static void open_streams(bool sockets, int in[2], int out[2])
+{
+    if (sockets)
+        cr_assert(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, in) &&
+                  !socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, out));
+    else
+        cr_assert(!pipe2(in, O_CLOEXEC) && !pipe2(out, O_CLOEXEC));
+    wait_not(in[0]);
+    wait_not(out[1]);
+}
+
+// The program that made the streams of quern may have asked for reads and writes that do not wait: node and ssh do. The text
+// comes late, and what is written is more than a pipe holds and is read late.
+Test(endings, streams_that_do_not_wait_are_waited_for)
+{
+    static char text[200000], ids[1 << 20];
+    for (size_t i = 0; i < sizeof text; i++)
+        text[i] = i % 2 ? ' ' : (char)('a' + i / 2 % 26);
+    for (int sockets = 0; sockets < 2; sockets++) {
+        int in[2], out[2], status;
+        open_streams(sockets, in, out);
+        pid_t pid = fork();
+        if (pid == 0) {
+            cr_assert(freopen("err", "w", stderr));
+            dup2(in[0], STDIN_FILENO);
+            dup2(out[1], STDOUT_FILENO);
+            execl(getenv("QUERN_BIN"), "quern", "tokenize", NULL);
+            _exit(99);
+        }
+        usleep(300000);
+        for (size_t at = 0; at < sizeof text;) {
+            ssize_t n = write(in[1], text + at, sizeof text - at);
+            cr_assert_gt(n, 0);
+            at += (size_t)n;
+        }
+        close(in[1]);
+        size_t n_ids = 1;
+        cr_expect_eq(read(out[0], ids, 1), 1);
+        if (!sockets) // others who have the same open files find them as they were
+            cr_expect(fcntl(in[0], F_GETFL) & fcntl(out[1], F_GETFL) & O_NONBLOCK);
+        close(in[0]);
+        close(out[1]);
+        usleep(300000);
+        for (ssize_t n; (n = read(out[0], ids + n_ids, sizeof ids - n_ids)) > 0;)
+            n_ids += (size_t)n;
+        cr_assert_eq(waitpid(pid, &status, 0), pid);
+        cr_expect_eq(rig_status(status), 0, "%s", read_text("err"));
+        cr_expect_gt(n_ids, 100000u);
+        close(out[0]);
+    }
 }

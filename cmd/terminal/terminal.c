@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -193,9 +194,30 @@ static void occupy_standard(void)
             _exit(E_IO);
 }
 
+// Lets reads and writes of a standard stream wait, where the program that made the stream has asked for the opposite. The flag
+// belongs to the open file, which other processes have, too, and may rely on: so pipes and terminals are opened anew. The flag
+// of what cannot be opened so, such as a socket, is cleared. Regular files never wait.
+static void make_waiting(int fd)
+{
+    struct stat st;
+    char path[40];
+    const int flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || !(flags & O_NONBLOCK) || fstat(fd, &st) || S_ISREG(st.st_mode))
+        return;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    // with the flag, opening itself does not wait for the other end of a pipe
+    const int own = open(path, (flags & O_ACCMODE) | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (own < 0 || fcntl(own, F_SETFL, flags & ~O_NONBLOCK) || dup2(own, fd) < 0)
+        fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
+    if (own >= 0)
+        close(own);
+}
+
 void terminal_start(void)
 {
     occupy_standard();
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        make_waiting(fd);
     struct sigaction bus = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO}, ignore = {.sa_handler = SIG_IGN};
     terminal_on_interrupt(on_interrupt);
     watch_ends();
