@@ -79,7 +79,8 @@ int options_parse_integer(const char *text, int64_t *out)
 
 static int out_of_range(const struct option *o, const char *text, struct error *err)
 {
-    return fail(err, E_USAGE, "%s %s: from %.10g to %.10g", o->longer, text, o->least, o->most);
+    return fail(err, E_USAGE, "%s %s: from %.10g to %.10g%s", o->longer, text, o->least, o->most,
+                o->number == OPT_threads ? "; -1 is 0" : "");
 }
 
 static int parse_integer(const struct option *o, const char *text, int64_t *out, struct error *err)

@@ -115,6 +115,19 @@ Test(chat_session, a_name_without_a_place_says_so)
     cr_expect_eq(shell("echo a | XDG_STATE_HOME=$PWD $Q chat -n 1 --session $(printf %%200d 1 | tr ' ' x) >said"), 0);
 }
 
+Test(chat_session, no_name_and_a_dash_are_no_sessions)
+{
+    static const char *const names[] = {"", "-"};
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        cr_expect_eq(shell("XDG_STATE_HOME=$PWD $Q chat --session '%s' </dev/null", names[i]), 2);
+        expect_says("err", "is no session; a name or a path is wanted");
+    }
+    cr_expect_eq(shell("printf '/save -\n/load -\n/save\n/load\n' | XDG_STATE_HOME=$PWD $Q chat"), 1);
+    expect_says("err", "\"-\" is no session; a name or a path is wanted");
+    expect_says("err", "a name is needed: /save NAME, /load NAME");
+    cr_expect_eq(shell("[ ! -e quern/sessions ] && [ ! -e ./- ]"), 0);
+}
+
 // A damaged cache beside it costs time, and is told.
 Test(chat_session, a_damaged_cache_is_told_and_computed_anew)
 {

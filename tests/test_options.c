@@ -97,7 +97,7 @@ Test(options, mistakes_are_named_with_what_would_be_right)
         {VERB_RUN, {"--device", ""}, "--device : one of"},
         {VERB_RUN, {"-ctk", "q4_k"}, "--cache-type-k q4_k: one of f32, f16, bf16, q8_0, q4_0"},
         {VERB_RUN, {"--seed", "-2"}, "--seed -2: not a number from 0"},
-        {VERB_RUN, {"--threads", "-2"}, "--threads -2: from 0"},
+        {VERB_RUN, {"--threads", "-2"}, "--threads -2: from 0 to 1024; -1 is 0"},
         {VERB_RUN, {"-hf", "a/b"}, "-hf: quern downloads nothing; `quern ls`"},
         {VERB_RUN, {"-tt", "1"}, "-tt: unknown flag; see"}, // flags of a letter or two are near to all others
         {VERB_RUN, {"--host", "x"}, "--host: there is no server"},

@@ -29,6 +29,10 @@ char *chat_session_path(const char *name, struct error *err)
         fail(err, E_USAGE, "the name of a session has at most %d bytes; a path has a slash", NAME_MOST);
         return NULL;
     }
+    if (!*name || !strcmp(name, "-")) {
+        fail(err, E_USAGE, "\"%s\" is no session; a name or a path is wanted", name);
+        return NULL;
+    }
     snprintf(below, sizeof below, "sessions/%.*s.json", NAME_MOST, name);
     errno = 0;
     path = is_path ? strdup(name) : history_state_path(below);

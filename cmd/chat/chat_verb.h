@@ -86,7 +86,8 @@ void chat_view_end(struct chat_view *v);
 // --- chat_session.c ---
 
 // The path of a saved session: a name with a slash, with .json at its end, or of a file that is there is a path already;
-// others are kept in the user's state folder. The caller frees it. NULL: E_MEMORY; E_IO if there is no home folder.
+// others are kept in the user's state folder. The caller frees it. NULL: E_USAGE for an empty name, "-" and one that is too
+// long; E_MEMORY; E_IO if there is no home folder.
 char *chat_session_path(const char *name, struct error *err);
 // Saves the dialogue, and with --cache its KV cache beside it. The file is replaced as a whole. E_IO;
 // E_USAGE if another program has that session, or somebody else has changed the file of --session meanwhile.
