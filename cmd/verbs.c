@@ -6,7 +6,9 @@
 #include "cmd/terminal/terminal.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
+#include <sys/resource.h>
 
 const struct verb verbs[VERB_COUNT] = {
 #define VERB(NAME, name, usage, summary) {#name, usage, summary, cmd_##name},
@@ -52,10 +54,40 @@ static int unknown_verb(const char *word)
     return verb_fail(&err);
 }
 
+// A thread's stack has the size of the limit with which the program began.
+static void widen_threads(size_t size)
+{
+    pthread_attr_t attr;
+    if (pthread_attr_init(&attr))
+        return;
+    if (!pthread_attr_setstacksize(&attr, size))
+        pthread_setattr_default_np(&attr);
+    pthread_attr_destroy(&attr);
+}
+
+// Widens stacks that would be too small for texts and templates nested as deeply as is allowed, as far as the hard limit lets.
+static int widen_stack(struct error *err)
+{
+    enum { LEAST = 256 << 10, ENOUGH = 1 << 20, WANTED = 8 << 20 }; // bytes
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_STACK, &limit) || limit.rlim_cur >= ENOUGH)
+        return 0;
+    const rlim_t before = limit.rlim_cur;
+    limit.rlim_cur = MIN(limit.rlim_max, (rlim_t)WANTED);
+    const rlim_t now = setrlimit(RLIMIT_STACK, &limit) ? before : limit.rlim_cur;
+    if (now < LEAST)
+        return fail(err, E_MEMORY, "the stack may have %llu KiB (ulimit -s), %d are needed",
+                    (unsigned long long)now >> 10, LEAST >> 10);
+    widen_threads(WANTED);
+    return 0;
+}
+
 int verb_main(int argc, char **argv)
 {
     struct error err;
     terminal_start();
+    if (widen_stack(&err))
+        return verb_fail(&err);
     if (argc < 2)
         return help_greet();
     const char *word = argv[1];

@@ -95,6 +95,28 @@ Test(limits, a_line_of_an_output_has_the_limit_of_a_row)
     cr_expect(same_files("out", "whole"));
 }
 
+// A small stack is widened where that is allowed, those of threads, too; else it is told.
+Test(limits, a_small_stack_is_widened_or_refused)
+{
+    static const char *const commands[] = {"run -t 4 -n 4 -p a", "template --chat-template-file deep -f object",
+                                           "batch in -o out --force -t 3", "device"};
+    write_rows("in", 3);
+    cr_assert_eq(shell("for i in $(seq 90); do printf '{%%%% if 1 %%%%}'; done >deep; "
+                       "for i in $(seq 90); do printf '{%%%% endif %%%%}'; done >>deep; "
+                       "{ printf '{\"a\":'; printf '[%%.0s' $(seq 90); printf ']%%.0s' $(seq 90); echo '}'; } >object"),
+                 0);
+    for (size_t i = 0; i < COUNT_OF(commands); i++) {
+        const int status = shell("$Q %s >said </dev/null", commands[i]);
+        char *err = read_text("err");
+        cr_expect_lt(status, 2, "%s: %d, %s", commands[i], status, err);
+        cr_expect_eq(shell("ulimit -S -s 32; $Q %s >said </dev/null", commands[i]), status, "%s", commands[i]);
+        cr_expect_eq(shell("ulimit -s 256; $Q %s >said </dev/null", commands[i]), status, "%s", commands[i]);
+        cr_expect_eq(shell("ulimit -s 32; $Q %s >said </dev/null", commands[i]), 4, "%s", commands[i]);
+        expect_says("err", "the stack may have 32 KiB (ulimit -s), 256 are needed");
+        free(err);
+    }
+}
+
 // Names that are made from other names: a pipe there is not waited for.
 Test(limits, a_pipe_with_the_name_of_a_file_of_ours_is_not_waited_for)
 {
