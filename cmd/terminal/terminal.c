@@ -206,7 +206,8 @@ static void make_waiting(int fd)
         return;
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     // with the flag, opening itself does not wait for the other end of a pipe
-    const int own = open(path, (flags & O_ACCMODE) | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    const bool has_place = !S_ISFIFO(st.st_mode) && !S_ISCHR(st.st_mode); // a new open file begins at the beginning
+    const int own = has_place ? -1 : open(path, (flags & O_ACCMODE) | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (own < 0 || fcntl(own, F_SETFL, flags & ~O_NONBLOCK) || dup2(own, fd) < 0)
         fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
     if (own >= 0)
