@@ -97,7 +97,6 @@ static void begin_editing(struct console *c, const char *prompt)
 {
     int cols, rows;
     terminal_set_mode(MODE_EDITING);
-    c->typed_before += terminal_typed_before();
     terminal_size(c->out, &cols, &rows);
     line_view_begin(&c->view, cols, rows, prompt);
     text_append(&c->view.out, STR_LIT("\033[?2004h"));
@@ -159,6 +158,8 @@ static bool more_is_there(const struct console *c)
 // may be the Ctrl-C that ends a paste.
 static ssize_t read_keys(struct console *c, struct error *err)
 {
+    const size_t more = terminal_typed_before();
+    c->typed_before = more ? more : c->typed_before;
     const ssize_t n = read_more(c, err);
     if (n <= 0)
         return n;

@@ -116,14 +116,24 @@ static void stop(int number)
     sigaction(number, &before, NULL);
 }
 
-// Handles Ctrl-Z during an answer.
+// To be called when the original modes were left. May be called from a handler.
+static void count_typed_before(void)
+{
+    int n = 0;
+    if (!ioctl(STDIN_FILENO, FIONREAD, &n))
+        atomic_store(&n_typed_before, n);
+}
+
+// Handles Ctrl-Z during an answer. Until the process is stopped, and when it goes on, keys may be typed in the original modes.
 static void on_stop(int number)
 {
     int cause = errno, mode = atomic_load(&mode_now);
     restore();
     stop(number);
-    if (mode != MODE_COOKED && !tcsetattr(STDIN_FILENO, TCSANOW, &modes[mode]))
+    if (mode != MODE_COOKED && !tcsetattr(STDIN_FILENO, TCSANOW, &modes[mode])) {
         atomic_store(&mode_now, mode);
+        count_typed_before();
+    }
     errno = cause;
 }
 
@@ -268,10 +278,8 @@ void terminal_set_mode(enum terminal_mode mode)
     // TCSADRAIN keeps what has been typed ahead
     if (tcsetattr(STDIN_FILENO, TCSADRAIN, &modes[mode]))
         return;
-    int n = 0;
-    if (atomic_exchange(&mode_now, (int)mode) == MODE_COOKED && mode != MODE_COOKED &&
-        !ioctl(STDIN_FILENO, FIONREAD, &n))
-        atomic_store(&n_typed_before, n);
+    if (atomic_exchange(&mode_now, (int)mode) == MODE_COOKED && mode != MODE_COOKED)
+        count_typed_before();
 }
 
 size_t terminal_typed_before(void)

@@ -46,7 +46,8 @@ void terminal_set_bar(bool shown);
 // Sets the mode of the terminal on stdin, if it is one. The original modes are restored however the process ends, by
 // a signal or a crash too, and while it is stopped by Ctrl-Z.
 void terminal_set_mode(enum terminal_mode mode);
-// How many of the bytes that wait on stdin were typed in the original modes, in which Enter is a newline. They are told once.
+// How many of the bytes that wait on stdin were typed in the original modes, in which Enter is a newline: before the first other
+// mode, and while the process was stopped. They are told once.
 size_t terminal_typed_before(void);
 // Stops the process as Ctrl-Z does, with the original modes of the terminal. Returns when the process is continued.
 void terminal_suspend(void);
