@@ -251,9 +251,9 @@ Test(outputs, a_lock_that_became_something_else_stays)
     static const char *const changes[] = {"ln s.json.lock other", "echo mine >s.json.lock",
                                           "mv s.json.lock away; echo mine >s.json.lock"};
     for (size_t i = 0; i < COUNT_OF(changes); i++) {
-        cr_assert_eq(shell("rm -f s.json.lock other away talk; mkfifo talk; "
-                           "$Q chat --session ./s.json -n 2 <talk >said 2>log & first=$!; exec 3>talk; "
-                           "for i in $(seq 400); do [ -e s.json.lock ] && break; sleep 0.05; done; "
+        cr_assert_eq(shell("rm -f s.json.lock other away talk log; mkfifo talk; "
+                           "$Q chat --session ./s.json -n 2 -v <talk >said 2>log & first=$!; exec 3>talk; "
+                           "for i in $(seq 400); do grep -q s.json log && break; sleep 0.05; done; "
                            "%s; exec 3>&-; wait $first || exit 10; [ -e s.json.lock ]",
                            changes[i]),
                      0, "%s", changes[i]);
