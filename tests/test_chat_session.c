@@ -168,14 +168,15 @@ Test(chat_session, a_session_keeps_its_permissions_and_a_new_one_is_for_its_owne
     cr_expect_eq(shell("[ -h soft.json ]"), 0);
 }
 
-// Says a line, lets `between` happen, and says another one.
+// Says a line, lets `between` happen when its answer is kept, and says another one.
 static int chat_around(const char *between)
 {
-    return shell(
-        "mkfifo talk; $Q chat --session ./s.json -n 1 --temp 0 <talk >said 2>log & first=$!; exec 3>talk; "
-        "echo first >&3; for i in $(seq 1200); do grep -q first s.json && [ -s said ] && break; sleep 0.05; done; "
-        "sleep 0.1; %s; echo second >&3; echo '/save ./elsewhere.json' >&3; exec 3>&-; wait $first",
-        between);
+    return shell("rm -f talk marker.json; mkfifo talk; "
+                 "$Q chat --session ./s.json -n 1 --temp 0 <talk >said 2>log & first=$!; exec 3>talk; "
+                 "echo first >&3; echo '/save ./marker.json' >&3; "
+                 "for i in $(seq 1200); do [ -e marker.json ] && break; sleep 0.05; done; "
+                 "%s; echo second >&3; echo '/save ./elsewhere.json' >&3; exec 3>&-; wait $first",
+                 between);
 }
 
 // Lets something happen when the chat has said this of its session, and then says a line.
