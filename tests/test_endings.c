@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <glob.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -306,4 +307,42 @@ Test(endings, streams_that_do_not_wait_are_waited_for)
         cr_expect_gt(n_ids, 100000u);
         close(out[0]);
     }
+}
+
+// Waits until nothing more comes into a pipe that nobody reads.
+static void wait_until_full(int fd)
+{
+    int before = 0, now = 0;
+    for (int still = 0; still < 50; before = now) {
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+        cr_assert_eq(ioctl(fd, FIONREAD, &now), 0);
+        still = now > 0 && now == before ? still + 1 : 0;
+    }
+}
+
+Test(endings, an_interrupt_ends_a_run_whose_reader_sleeps)
+{
+    int ends[2], status = 0, tries = 0;
+    prepare();
+    cr_assert_eq(pipe(ends), 0);
+    fcntl(ends[1], F_SETPIPE_SZ, 4096);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        const char *argv[] = {"quern", "run", "-m", "whole.gguf", "--ignore-eos", "-n", "4000", "-p", "a", NULL};
+        cr_assert(freopen("err", "w", stderr));
+        dup2(ends[1], STDOUT_FILENO);
+        close(ends[0]);
+        close(ends[1]);
+        execv(getenv("QUERN_BIN"), (char *const *)(uintptr_t)argv);
+        _exit(99);
+    }
+    close(ends[1]);
+    wait_until_full(ends[0]);
+    kill(pid, SIGINT);
+    while (waitpid(pid, &status, WNOHANG) == 0 && tries++ < 2000)
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    if (tries >= 2000)
+        kill(pid, SIGKILL);
+    cr_expect_eq(rig_status(status), 130, "%d: %s", rig_status(status), read_text("err"));
+    close(ends[0]);
 }

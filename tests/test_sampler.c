@@ -484,7 +484,7 @@ Test(sampler, parameters_that_mean_nothing_are_refused)
 
 // --- what the file recommends ---
 
-static struct gguf *file_with(const char *key, float value, bool as_text)
+static struct gguf *file_with(const char *key, float value, const char *text)
 {
     char path[] = "/tmp/quern-sampler-XXXXXX";
     int fd = mkstemp(path);
@@ -494,8 +494,8 @@ static struct gguf *file_with(const char *key, float value, bool as_text)
     struct error err = {0};
     cr_assert_eq(gguf_writer_open(&w, path, &err), 0, "%s", err.text);
     gguf_write_str(w, "general.architecture", STR_LIT("llama"));
-    if (as_text)
-        gguf_write_str(w, key, STR_LIT("much"));
+    if (text)
+        gguf_write_str(w, key, str_from(text));
     else
         gguf_write_f32(w, key, value);
     gguf_write_u32(w, "general.sampling.top_k", 7);
@@ -506,11 +506,37 @@ static struct gguf *file_with(const char *key, float value, bool as_text)
     return g;
 }
 
+Test(sampler, the_order_that_a_file_recommends_is_taken_and_checked)
+{
+    static const char long_name[] =
+        "kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk"
+        "kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk"
+        "kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk";
+    struct error err = {0};
+    struct sampler_params p = sampler_defaults(), wanted = sampler_defaults();
+    const int n_usual = p.n_order;
+    struct gguf *g = file_with("general.sampling.sequence", 0, "temperature;top_k");
+    cr_expect_eq(sampler_from_file(&p, g, false, &err), 0);
+    cr_expect_eq(p.n_order, n_usual, "the user's order comes first");
+    cr_expect_eq(sampler_from_file(&p, g, true, &err), 0, "%s", err.text);
+    cr_assert_eq(sampler_parse_order(&wanted, "temperature;top_k", &err), 0);
+    cr_expect_eq(p.n_order, 2);
+    cr_expect(!memcmp(p.order, wanted.order, 2));
+    gguf_close(g);
+    const char *const bad[] = {"temperature;nonsense", long_name};
+    for (size_t i = 0; i < COUNT_OF(bad); i++) {
+        g = file_with("general.sampling.sequence", 0, bad[i]);
+        cr_expect_eq(sampler_from_file(&p, g, true, &err), -1);
+        cr_expect(err.code == E_MODEL && strstr(err.text, "general.sampling.sequence"), "%s", err.text);
+        gguf_close(g);
+    }
+}
+
 Test(sampler, recommendations_of_the_file_are_taken_and_checked)
 {
     struct error err = {0};
     struct sampler_params p = sampler_defaults();
-    struct gguf *g = file_with("general.sampling.temp", 0.3f, false);
+    struct gguf *g = file_with("general.sampling.temp", 0.3f, NULL);
     cr_expect_eq(sampler_from_file(&p, g, true, &err), 0, "%s", err.text);
     cr_expect_eq(p.temperature, 0.3f);
     cr_expect_eq(p.top_k, 7);
@@ -518,12 +544,12 @@ Test(sampler, recommendations_of_the_file_are_taken_and_checked)
     gguf_close(g);
     const float bad[] = {NAN, INFINITY, -1};
     for (size_t i = 0; i < COUNT_OF(bad); i++) {
-        g = file_with("general.sampling.top_p", bad[i], false);
+        g = file_with("general.sampling.top_p", bad[i], NULL);
         cr_expect_eq(sampler_from_file(&p, g, true, &err), -1);
         cr_expect_eq(err.code, E_MODEL);
         gguf_close(g);
     }
-    g = file_with("general.sampling.min_p", 0, true);
+    g = file_with("general.sampling.min_p", 0, "much");
     cr_expect_eq(sampler_from_file(&p, g, true, &err), -1);
     cr_expect(strstr(err.text, "general.sampling.min_p"), "%s", err.text);
     gguf_close(g);

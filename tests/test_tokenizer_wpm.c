@@ -17,6 +17,21 @@ Test(wpm, words_are_cut_into_the_longest_tokens_or_are_unknown)
     tokenizer_free(t);
 }
 
+// A file that does not state its special tokens has those of BERT, from 100 on.
+Test(wpm, special_tokens_that_are_not_stated_are_those_of_bert)
+{
+    char recipe[2000] = "model str bert\ntokens strs [PAD]";
+    size_t n = strlen(recipe);
+    for (int i = 1; i < 100; i++)
+        n += (size_t)snprintf(recipe + n, sizeof recipe - n, " u%d", i);
+    snprintf(recipe + n, sizeof recipe - n, " [UNK] [CLS] [SEP] [MASK] " MARK "hello");
+    struct tokenizer *t = vocab_from(recipe);
+    expect_ids(t, "hello other", TOKENIZE_BOS, "101 104 100 102");
+    cr_expect_eq(tokenizer_role(t, TOKEN_PAD), 0);
+    cr_expect_eq(tokenizer_role(t, TOKEN_MASK), 103);
+    tokenizer_free(t);
+}
+
 Test(wpm, text_is_folded_before_it_is_cut)
 {
     struct tokenizer *t = vocab_from(WPM_RECIPE);

@@ -334,11 +334,12 @@ bool terminal_obeys_escapes(void)
     return term && *term && strcmp(term, "dumb");
 }
 
-int terminal_write_fd(int fd, struct str text)
+// Writes all of it. `gives_way`: an interrupt ends the wait for whoever reads a pipe, with EINTR.
+static int write_all(int fd, struct str text, bool gives_way)
 {
     while (text.len) {
         ssize_t n = write(fd, text.data, text.len);
-        if (n < 0 && errno == EINTR)
+        if (n < 0 && errno == EINTR && !(gives_way && atomic_load(&terminal_interrupted)))
             continue;
         if (n < 0)
             return -1;
@@ -348,11 +349,18 @@ int terminal_write_fd(int fd, struct str text)
     return 0;
 }
 
+int terminal_write_fd(int fd, struct str text)
+{
+    return write_all(fd, text, false);
+}
+
 int terminal_write(struct str text, struct error *err)
 {
-    if (!terminal_write_fd(STDOUT_FILENO, text))
+    if (!write_all(STDOUT_FILENO, text, true))
         return 0;
     int cause = errno;
+    if (cause == EINTR)
+        return fail(err, E_INTERRUPTED, "interrupted while stdout was written");
     fail(err, E_IO, "stdout: %s", strerror(cause));
     if (cause == EPIPE && err)
         err->text[0] = '\0';

@@ -61,7 +61,7 @@ void terminal_wake_clear(void);
 // Writes all of the text to a descriptor, repeating after short writes and signals. Returns -1 with errno.
 int terminal_write_fd(int fd, struct str text);
 // Writes all of the text to stdout. E_IO; the error has no text if the reader has gone away (EPIPE), which is not
-// reported.
+// reported. E_INTERRUPTED if Ctrl-C comes while nobody takes what is written.
 int terminal_write(struct str text, struct error *err);
 // Writes untrusted text to stdout: filtered if it is a terminal, unchanged otherwise.
 int terminal_write_untrusted(struct str text, struct error *err);
