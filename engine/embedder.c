@@ -314,7 +314,9 @@ static int finish_vector(struct embedder *e, float *out, struct error *err)
     for (int i = 0; i < e->out_width; i++) {
         out[i] = (float)(length > 0 ? x[i] / length : 0);
         if (!isfinite(x[i]) || !isfinite(out[i]))
-            return fail(err, E_MODEL, "a vector that is not finite: the weights hold values that are no numbers");
+            return gguf_check_whole(e->model->file, err)
+                       ? -1
+                       : fail(err, E_MODEL, "a vector that is not finite: the weights hold values that are no numbers");
     }
     return 0;
 }

@@ -72,6 +72,10 @@ int gguf_fail(const struct gguf *g, int shard, uint64_t offset, struct error *er
     __attribute__((format(printf, 5, 6)));
 #define gguf_fail(...) minus_one(gguf_fail(__VA_ARGS__))
 
+// Fails with E_IO if a file that is mapped has become shorter: its pages are lost, and the rest of the page where it now ends
+// reads as zeros. For callers that find values which cannot be. NULL is fine.
+int gguf_check_whole(const struct gguf *g, struct error *err);
+
 const char *gguf_path(const struct gguf *g, int shard);
 int gguf_n_shards(const struct gguf *g);
 uint32_t gguf_version(const struct gguf *g);

@@ -129,6 +129,18 @@ int shard_map(struct gguf_shard *shard, bool into_memory, struct error *err)
     return 0;
 }
 
+int gguf_check_whole(const struct gguf *g, struct error *err)
+{
+    for (int i = 0; g && i < g->n_shards; i++) {
+        const struct gguf_shard *shard = &g->shards[i];
+        struct stat st;
+        if (shard->map && mapped_find(shard->map) && !stat(shard->path, &st) && (uint64_t)st.st_size < shard->data_end)
+            return shard_fail(shard, err, E_IO, ERR_NO_OFFSET,
+                              "model file changed while it was in use; run again with the whole file");
+    }
+    return 0;
+}
+
 void shard_close(struct gguf_shard *shard)
 {
     if (shard->map) {

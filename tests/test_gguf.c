@@ -341,6 +341,29 @@ Test(gguf, tensors_lie_where_the_file_says)
     }
 }
 
+// What was read into memory needs its file no more.
+Test(gguf, a_mapped_file_that_became_shorter_is_found)
+{
+    char path[] = "/tmp/quern-gguf-XXXXXX";
+    const int fd = mkstemp(path);
+    struct blob b = {0};
+    blob_put_recipe(&b, "header:3,1,0 tensor:a,0,0,64 align:32 zero:256");
+    for (int mapped = 0; mapped < 2; mapped++) {
+        struct gguf *g;
+        struct error err = {0};
+        cr_assert_eq(pwrite(fd, b.data, b.size, 0), (ssize_t)b.size);
+        cr_assert_eq(gguf_open(&g, path, mapped ? 0 : GGUF_NO_MMAP, &err), 0, "%s", err.text);
+        cr_expect_eq(gguf_check_whole(g, &err), 0);
+        cr_assert_eq(ftruncate(fd, (off_t)b.size - 1), 0);
+        cr_expect_eq(gguf_check_whole(g, &err), mapped ? -1 : 0);
+        cr_expect(!mapped || (err.code == E_IO && strstr(err.text, ": model file changed")), "%s", err.text);
+        gguf_close(g);
+    }
+    close(fd);
+    unlink(path);
+    blob_free(&b);
+}
+
 // A number that was closed may be another file's by the time the model is closed.
 Test(gguf, its_descriptor_is_closed_once)
 {
