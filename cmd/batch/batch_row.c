@@ -93,12 +93,14 @@ static int fill_template(const struct value *fields, struct str form, struct tex
 {
     while (form.len) {
         const char *open = memmem(form.data, form.len, "{{", 2), *end = form.data + form.len;
-        const char *close = open ? memmem(open, (size_t)(end - open), "}}", 2) : NULL;
-        text_append(out, (struct str){form.data, close ? (size_t)(open - form.data) : form.len});
-        if (open && !close)
-            return fail(err, E_USAGE, "--template: {{ without }}");
-        if (!close)
+        if (!open) {
+            text_append(out, form);
             break;
+        }
+        const char *close = memmem(open, (size_t)(end - open), "}}", 2);
+        if (!close)
+            return fail(err, E_USAGE, "--template: {{ without }}");
+        text_append(out, (struct str){form.data, (size_t)(open - form.data)});
         struct str name = {open + 2, (size_t)(close - open) - 2};
         const struct value *v = field_of(fields, name);
         if (!v)
