@@ -40,16 +40,17 @@ static bool is_there(const char *pattern)
     return yes;
 }
 
-// Whether the temporary file has been there for a while: that which is made to see whether the output can be is gone at once.
-static bool is_being_written(void)
+// Whether the process has mapped its model. Before it does, a temporary file is made only to see whether the output can be.
+static bool has_model(pid_t pid)
 {
-    glob_t found;
-    bool yes = !glob("out.*.tmp", 0, NULL, &found);
-    if (yes) {
-        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
-        yes = !access(found.gl_pathv[0], F_OK);
-    }
-    globfree(&found);
+    char path[40], line[512];
+    snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
+    FILE *f = fopen(path, "r");
+    bool yes = false;
+    while (f && !yes && fgets(line, sizeof line, f))
+        yes = strstr(line, "/cut.gguf");
+    if (f)
+        fclose(f);
     return yes;
 }
 
@@ -74,7 +75,7 @@ static bool wait_until_under_way(const struct job *job, pid_t pid, int *status)
 {
     for (int i = 0; i < 20000; i++) {
         struct stat st;
-        if (job->streams ? !stat("stdout", &st) && st.st_size > 0 : is_being_written())
+        if (has_model(pid) && (job->streams ? !stat("stdout", &st) && st.st_size > 0 : is_there("out.*.tmp")))
             return true;
         if (waitpid(pid, status, WNOHANG) == pid)
             return false;
