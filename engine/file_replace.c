@@ -152,6 +152,13 @@ static bool is_in_place(const char *path)
     return file_replace_descriptor(path) >= 0 || (!stat(path, &st) && (S_ISCHR(st.st_mode) || S_ISFIFO(st.st_mode)));
 }
 
+void file_replace_keep_mode(const struct file_replace *f, const struct stat *old)
+{
+    const bool given = !fchown(f->fd, old->st_uid, old->st_gid); // only root may give a file to another owner
+    (void)given;
+    fchmod(f->fd, old->st_mode & 0777);
+}
+
 int file_replace_output(struct file_replace *f, const char *path, struct error *err)
 {
     struct stat st;
@@ -162,10 +169,8 @@ int file_replace_output(struct file_replace *f, const char *path, struct error *
         return open_in_place(f, path, descriptor, err);
     if (begin(f, path, 0666, err))
         return -1;
-    const bool given = is_there && !fchown(f->fd, st.st_uid, st.st_gid); // only root may give a file to another owner
-    (void)given;
     if (is_there)
-        fchmod(f->fd, st.st_mode & 0777);
+        file_replace_keep_mode(f, &st);
     return 0;
 }
 

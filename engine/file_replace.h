@@ -40,6 +40,8 @@ int file_replace_beside(struct file_replace *f, const char *path, struct error *
 // they are, and the file has the owner and the permissions of the old one or, if there is none, those that programs usually
 // give.
 int file_replace_output(struct file_replace *f, const char *path, struct error *err);
+// Gives the new file the permissions and, where that is allowed, the owner of an old one.
+void file_replace_keep_mode(const struct file_replace *f, const struct stat *old);
 // Whether output or beside would succeed, for what takes long before its result is written: the temporary file is created and
 // removed again, a device is opened; whether somebody reads a pipe is not known before it is written.
 int file_replace_check_output(const char *path, struct error *err);

@@ -459,7 +459,7 @@ static int open_locked(struct batch_output *o, struct error *err)
 {
     for (;;) {
         struct stat ours, there;
-        // a pipe that were read here, too, would take rows that nobody else reads
+        // a pipe that is open for reading here waits for no reader, and keeps rows that nobody takes
         const bool is_pipe = !stat(o->out.path, &there) && S_ISFIFO(there.st_mode);
         o->out.fd = open(o->out.path, (is_pipe ? O_WRONLY : O_RDWR) | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0644);
         if (o->out.fd < 0)

@@ -25,7 +25,7 @@ char *chat_session_path(const char *name, struct error *err)
     const bool is_path = strchr(name, '/') || (n > 5 && !strcmp(name + n - 5, ".json")) || !access(name, F_OK);
     enum { NAME_MOST = 200 }; // bytes, so that other files can stand beside it
     char below[NAME_MOST + sizeof "sessions/.json"], *path;
-    if (!is_path && strlen(name) > NAME_MOST) {
+    if (!is_path && n > NAME_MOST) {
         fail(err, E_USAGE, "the name of a session has at most %d bytes; a path has a slash", NAME_MOST);
         return NULL;
     }
@@ -149,14 +149,7 @@ static int check_unchanged(const struct chat *c, const char *path, struct error 
                 path, c->was_kept ? "changed" : "made", c->was_kept ? "had read or written it" : "began");
 }
 
-// A file that is there keeps its permissions and, where that is allowed, its owner; a new one is for its owner alone.
-static void keep_permissions(const struct file_replace *f, const struct stat *old)
-{
-    const bool given = !fchown(f->fd, old->st_uid, old->st_gid); // only root may give a file to another owner
-    (void)given;
-    fchmod(f->fd, old->st_mode & 0777);
-}
-
+// A file that is there keeps its permissions; a new one is for its owner alone.
 static int write_file(struct chat *c, const char *path, const struct text *text, struct error *err)
 {
     struct file_replace f;
@@ -165,7 +158,7 @@ static int write_file(struct chat *c, const char *path, const struct text *text,
     if (file_replace_begin(&f, path, err))
         return -1;
     if (is_there)
-        keep_permissions(&f, &old);
+        file_replace_keep_mode(&f, &old);
     if (file_replace_write(&f, text->data, text->size, err)) {
         file_replace_abort(&f);
         return -1;

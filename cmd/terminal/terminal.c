@@ -285,8 +285,8 @@ void terminal_set_mode(enum terminal_mode mode)
 size_t terminal_typed_before(void)
 {
     int waiting = 0;
-    const int before =
-        atomic_exchange(&n_typed_before, 0); // fewer are left where a signal of the terminal has dropped them
+    const int before = atomic_exchange(&n_typed_before, 0);
+    // fewer are left where a signal of the terminal has dropped them
     return before && !ioctl(STDIN_FILENO, FIONREAD, &waiting) ? (size_t)MIN(before, waiting) : 0;
 }
 

@@ -22,11 +22,12 @@ enum terminal_phase {
     PHASE_LOADING,   // nothing is half done: Ctrl-C ends the process at once with status 130
     PHASE_ANSWERING, // Ctrl-C sets terminal_interrupted
 };
-// Occupies closed standard descriptors, makes those wait that are set not to (O_NONBLOCK), and installs the handlers of signals. Those that end the process by default remove the temporary files (gguf/temporary.h)
-// and restore the terminal first. A bus error in a mapped file (gguf/mapped.h), in whatever thread, means that the file was
-// truncated while it was in use, and ends the process with status 5; any other one is raised again. SIGPIPE and SIGXFSZ are
-// ignored, so that a closed pipe and a limit of file sizes are errors of writing. SIGINT, SIGTERM and SIGHUP stay ignored if
-// they were, as nohup and a shell's & have it.
+// Occupies closed standard descriptors, makes those wait that are set not to (O_NONBLOCK), and installs the handlers of
+// signals. Signals that end the process by default remove the temporary files (gguf/temporary.h) and restore the terminal
+// first. A bus error in a mapped file (gguf/mapped.h), in whatever thread, means that the file was truncated while it was in
+// use, and ends the process with status 5; any other one is raised again. SIGPIPE and SIGXFSZ are ignored, so that a closed
+// pipe and a limit of file sizes are errors of writing. SIGINT, SIGTERM and SIGHUP stay ignored if they were, as nohup and a
+// shell's & have it.
 void terminal_start(void);
 // Makes SIGINT, SIGTERM and SIGHUP, those that are not ignored, call this handler.
 void terminal_on_interrupt(void (*handler)(int number));
